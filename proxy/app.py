@@ -1,0 +1,112 @@
+"""Putting the rooms together: the only place that names concrete classes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import structlog
+from aiohttp import web
+
+from proxy.exchange import Route
+from proxy.metrics import Metrics
+from proxy.pipeline import ChatPipeline
+from proxy.settings import Settings
+from proxy.upstream import Timeouts, Upstream
+from proxy.upstream.pool import Origin, tls_context
+from proxy.web.chat import ChatHandler
+from proxy.web.edge import Edge
+from proxy.web.expect import expect_handler
+from proxy.web.guard import Guard
+from proxy.web.own import OwnPages
+from proxy.web.passthrough import PassthroughHandler
+from proxy.web.receive import InFlight, Patience
+from proxy.web.server import Listener, ServerLimits
+
+log = structlog.get_logger("tailfold")
+
+
+class Tailfold:
+    """A running proxy: `start`, then `drain`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.metrics = Metrics()
+        self.edge = Edge(self.metrics, stall=settings.timeouts.idle)
+        self.upstream = _upstream(settings, self.metrics)
+        self._listener = Listener(self._application(), _server_limits(settings), self.metrics)
+
+    async def start(self, sock: socket.socket) -> None:
+        await self._listener.start(sock)
+
+    async def drain(self) -> None:
+        """Take no more requests, let the running ones end within `timeouts.drain`, then break them off."""
+        self.edge.draining = True
+        self._listener.stop_accepting()
+        try:
+            async with asyncio.timeout(self._settings.timeouts.drain):
+                await self.edge.idle()
+        except TimeoutError:
+            log.warning("requests broken off at the end of the drain time")
+        await self._listener.close()
+        self.upstream.close()
+
+    def _application(self) -> web.Application:
+        settings, edge = self._settings, self.edge
+        patience = Patience(settings.timeouts.body, settings.limits.body_rate)
+        chat = ChatHandler(
+            ChatPipeline(self.upstream, self.metrics, ask_for_usage=settings.usage.ask),
+            InFlight(settings.limits.in_flight, self.metrics),
+            patience,
+            most=settings.limits.chat_body,
+            mode=settings.mode,
+        )
+        passthrough = PassthroughHandler(self.upstream, patience)
+        app = web.Application()
+        app.router.add_post(
+            "/v1/chat/completions", edge.proxied(Route.CHAT, chat), expect_handler=expect_handler
+        )
+        app.router.add_route(
+            "*", "/v1/{path:.*}", edge.proxied(Route.PASSTHROUGH, passthrough), expect_handler=expect_handler
+        )
+        OwnPages(self.metrics, edge, _guard(settings), open_metrics=settings.metrics.open).add_to(app)
+        return app
+
+
+async def serve(settings: Settings, sock: socket.socket, *, on_ready: Callable[[], None]) -> None:
+    """Serve on a bound socket until SIGTERM or SIGINT; returns when all has ended."""
+    tailfold = Tailfold(settings)
+    asked_to_end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_end.set)
+    await tailfold.start(sock)
+    on_ready()
+    await asked_to_end.wait()
+    log.info("draining", seconds=settings.timeouts.drain)
+    await tailfold.drain()
+
+
+def _upstream(settings: Settings, metrics: Metrics) -> Upstream:
+    parts = urlsplit(settings.upstream)
+    tls = tls_context(settings.tls.ca_file, verify=settings.tls.verify) if parts.scheme == "https" else None
+    origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
+    timeouts = Timeouts(settings.timeouts.connect, settings.timeouts.first_byte, settings.timeouts.idle)
+    return Upstream(settings.upstream, origin, timeouts, metrics)
+
+
+def _server_limits(settings: Settings) -> ServerLimits:
+    return ServerLimits(
+        connections=settings.limits.connections,
+        head_seconds=settings.timeouts.head,
+        head_bytes=settings.limits.head,
+        keepalive=settings.timeouts.keepalive,
+    )
+
+
+def _guard(settings: Settings) -> Guard:
+    token = settings.admin.token.get_secret_value() if settings.admin.token else None
+    return Guard(token, [settings.host, *settings.admin.hosts])

@@ -1,0 +1,101 @@
+"""Which headers travel end to end. Headers are pairs of bytes, in the sender's order and spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Headers = list[tuple[bytes, bytes]]
+
+# Of one hop only (RFC 9110, 7.6.1). `Trailer` goes with them because trailers end here, and so do
+# both framing headers: each hop frames the body for itself.
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+# Answered or made anew here: our own host, the interim 100 (forwarding it hangs), our framing.
+_NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"expect", b"content-length", b"x-conversation-id"}
+_OURS = b"x-tailfold-"
+
+
+def to_upstream(received: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """What a client's request says to the upstream, without what it says to us."""
+    received = tuple(received)
+    named = _connection_named(received)
+    return [
+        (name, value)
+        for name, value in received
+        if (lower := name.lower()) not in _NOT_FORWARDED
+        and lower not in named
+        and not lower.startswith(_OURS)
+    ]
+
+
+def to_client(received: Headers) -> Headers:
+    """What an answer says to the client; `Content-Length` stays: the body is the same."""
+    named = _connection_named(received)
+    return [
+        (name, value)
+        for name, value in received
+        if (lower := name.lower()) not in _HOP_BY_HOP and lower not in named
+    ]
+
+
+def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:
+    """The first value of a header, `wanted` in lower case."""
+    for name, value in headers:
+        if len(name) == len(wanted) and name.lower() == wanted:
+            return value
+    return None
+
+
+def without(headers: Headers, *unwanted: bytes) -> Headers:
+    return [(name, value) for name, value in headers if name.lower() not in unwanted]
+
+
+def replaced(headers: Headers, wanted: bytes, value: bytes) -> Headers:
+    """The same headers with one value for `wanted`, in the place where it first stood."""
+    result: Headers = []
+    done = False
+    for pair in headers:
+        if pair[0].lower() != wanted:
+            result.append(pair)
+        elif not done:
+            result.append((pair[0], value))
+            done = True
+    if not done:
+        result.append((wanted, value))
+    return result
+
+
+def head_bytes(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A message head on the wire; a line break inside a value would be a second header, so it is refused."""
+    lines = [start_line]
+    lines.extend([name + b": " + value for name, value in headers])
+    head = b"\r\n".join(lines)
+    if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
+        raise ValueError("line break inside a header")
+    return head + b"\r\n\r\n"
+
+
+def _connection_named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """The headers that `Connection` declares to be of one hop only."""
+    named: list[bytes] = []
+    for name, value in headers:
+        if len(name) == 10 and name.lower() == b"connection":
+            named.extend(token.strip().lower() for token in value.split(b","))
+    # `Connection: authorization` is an attack, not a wish: what carries the request's meaning stays.
+    return frozenset(named) - _NEVER_NAMED if named else _NONE
+
+
+_NONE: frozenset[bytes] = frozenset()
+_NEVER_NAMED = frozenset({b"authorization", b"content-type", b"content-length", b"content-encoding", b"host"})

@@ -1,0 +1,106 @@
+"""The way of a chat request: receive, identify, count, decide, assemble, forward, relay, record.
+
+Nothing is folded yet, so what lies between receiving and forwarding leaves the client's bytes alone; the
+one thing that may be put in is the wish for `usage` in a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from proxy import messages
+from proxy.exchange import Exchange, Stage
+from proxy.headers import Headers, first, replaced, to_upstream
+from proxy.messages import ChatRequest
+from proxy.metrics import Metrics
+from proxy.relay import Client, relay
+from proxy.upstream import Answer, Outgoing, Upstream
+from proxy.watching import Watch, watch
+
+# How much of a refusal is read to learn what was refused.
+_MAX_REFUSAL = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A chat request as it came in; `target` is the path below /v1 with its query, as the client has it."""
+
+    method: bytes
+    target: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    mode: str
+
+
+class ChatPipeline:
+    def __init__(self, upstream: Upstream, metrics: Metrics, *, ask_for_usage: bool) -> None:
+        self._upstream = upstream
+        self._metrics = metrics
+        self._ask_for_usage = ask_for_usage  # turns false for good once the upstream has refused the wish
+
+    async def run(self, incoming: Incoming, client: Client, exchange: Exchange) -> None:
+        began = perf_counter()
+        chat = self._receive(incoming, exchange)
+        unchanged = self._assemble(incoming)
+        asking = self._asking_for_usage(incoming, chat, unchanged)
+        exchange.spent(Stage.PREPARE, began)
+        answer, watched = await self._forward(unchanged, asking)
+        try:
+            await relay(answer, watched, client, exchange)
+        finally:
+            answer.close()
+            self._record(watched, exchange)
+
+    def _receive(self, incoming: Incoming, exchange: Exchange) -> ChatRequest:
+        compressed = first(incoming.headers, b"content-encoding") is not None
+        chat = messages.read(incoming.body, compressed=compressed)
+        exchange.model, exchange.streams = chat.model, chat.streams
+        return chat
+
+    def _assemble(self, incoming: Incoming) -> Outgoing:
+        return Outgoing(incoming.method, incoming.target, to_upstream(incoming.headers), incoming.body)
+
+    def _asking_for_usage(
+        self, incoming: Incoming, chat: ChatRequest, unchanged: Outgoing
+    ) -> Outgoing | None:
+        """The same request with the wish for usage, where that is ours to add."""
+        if incoming.mode != "compress" or not self._ask_for_usage:
+            return None
+        body = messages.asking_for_usage(chat)
+        if body is None:
+            return None
+        # An event can only be taken out of a stream that is not compressed.
+        headers: Headers = replaced(unchanged.headers, b"accept-encoding", b"identity")
+        return replace(unchanged, headers=headers, body=body)
+
+    async def _forward(self, unchanged: Outgoing, asking: Outgoing | None) -> tuple[Answer, Watch]:
+        if asking is not None:
+            answer = await self._upstream.send(asking)
+            if not await _refuses_stream_options(answer):
+                return answer, watch(answer.headers, hide_usage=True)
+            answer.close()
+            self._ask_for_usage = False
+            self._metrics.resent("stream_options")
+        answer = await self._upstream.send(unchanged)
+        return answer, watch(answer.headers, hide_usage=False)
+
+    def _record(self, watched: Watch, exchange: Exchange) -> None:
+        began = perf_counter()
+        exchange.usage = watched.usage()
+        exchange.spent(Stage.RECORD, began)
+
+
+async def _refuses_stream_options(answer: Answer) -> bool:
+    if answer.status not in (400, 422):
+        return False
+    try:
+        refusal = b""
+        while not answer.complete and len(refusal) < _MAX_REFUSAL:
+            refusal += await answer.read()
+        refusal += answer.read_ready()
+    except BaseException:
+        answer.close()
+        raise
+    answer.put_back(refusal)
+    return b"stream_options" in refusal

@@ -1,0 +1,163 @@
+"""How many tokens the simulated provider counts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import tiktoken
+
+    from proxy.simulator.config import SimulatorConfig
+
+Message = dict[str, Any]
+
+PER_MESSAGE = 3
+PER_NAME = 1
+PER_REQUEST = 3
+PER_IMAGE = {"low": 85, "high": 765}
+PER_TOOL_LIST = 12
+PER_TOOL = 7
+PER_PROPERTY = 3
+
+
+class Counter(Protocol):
+    def count(self, text: str) -> int: ...
+
+    def pieces(self, text: str, limit: int) -> list[str]:
+        """The text's first tokens as text, at most `limit` of them."""
+        ...
+
+
+class RoughCounter:
+    """Four characters are a token: costs nothing, so a benchmark measures the proxy and not the upstream."""
+
+    def count(self, text: str) -> int:
+        return -(-len(text) // 4)
+
+    def pieces(self, text: str, limit: int) -> list[str]:
+        return [text[start : start + 4] for start in range(0, min(len(text), 4 * limit), 4)]
+
+
+class TiktokenCounter:
+    """o200k_base, loaded at first use and never from the network."""
+
+    # tiktoken overflows its stack on a run of a million spaces; slices of this size it takes.
+    slice_size = 65_536
+
+    def __init__(self) -> None:
+        self.count = lru_cache(maxsize=8192)(self._count)
+
+    @cached_property
+    def _encoding(self) -> tiktoken.Encoding:
+        _use_bundled_vocabulary()
+        import tiktoken
+
+        return tiktoken.get_encoding("o200k_base")
+
+    def _count(self, text: str) -> int:
+        return sum(len(self._encoding.encode_ordinary(part)) for part in self._slices(text))
+
+    def _slices(self, text: str) -> Iterator[str]:
+        return (text[start : start + self.slice_size] for start in range(0, len(text), self.slice_size))
+
+    def pieces(self, text: str, limit: int) -> list[str]:
+        tokens = self._encoding.encode_ordinary(text[: min(16 * limit, self.slice_size)])[:limit]
+        return list(_whole_characters(map(self._encoding.decode_single_token_bytes, tokens)))
+
+
+def _whole_characters(tokens: Iterable[bytes]) -> Iterator[str]:
+    """Token texts; a character spread over several tokens comes with the last of them, as from OpenAI."""
+    pending = b""
+    for token in tokens:
+        pending += token
+        try:
+            text = pending.decode()
+        except UnicodeDecodeError:
+            yield ""
+        else:
+            pending = b""
+            yield text
+
+
+def _use_bundled_vocabulary() -> None:
+    litellm = importlib.util.find_spec("litellm")  # finds without importing: the import takes seconds
+    if litellm is None or litellm.origin is None:
+        raise RuntimeError("litellm carries the vocabulary that tiktoken needs offline; it is not installed")
+    bundled = Path(litellm.origin).parent / "litellm_core_utils" / "tokenizers"
+    chosen = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(bundled)))
+    if not (chosen / "fb374d419588a4632f3f557e76b4b70aebbca790").is_file():
+        raise RuntimeError(
+            f"{chosen} has no o200k_base vocabulary, and tiktoken would fetch it from the network"
+        )
+
+
+def counter_for(config: SimulatorConfig) -> Counter:
+    return TiktokenCounter() if config.counting == "tiktoken" else RoughCounter()
+
+
+def message_tokens(message: Message, counter: Counter) -> int:
+    content = message.get("content")
+    if len(message) == 2 and isinstance(content, str):  # nearly every message: nothing else to look for
+        return PER_MESSAGE + counter.count(message["role"]) + counter.count(content)
+    named = PER_NAME if message.get("name") else 0
+    return PER_MESSAGE + named + sum(map(counter.count, _texts(message))) + _media_tokens(message)
+
+
+def _texts(message: Message) -> Iterator[str]:
+    yield message["role"]
+    for key in ("name", "tool_call_id", "refusal"):
+        if isinstance(message.get(key), str):
+            yield message[key]
+    yield text_of(message)
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        yield from (
+            str(call.get("id", "")),
+            str(function.get("name", "")),
+            str(function.get("arguments", "")),
+        )
+
+
+def text_of(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(str(part["text"]) for part in _parts(content) if "text" in part)
+
+
+def _media_tokens(message: Message) -> int:
+    images = (part.get("image_url") for part in _parts(message.get("content")))
+    details = (image.get("detail") for image in images if isinstance(image, dict))
+    return sum(PER_IMAGE["low" if detail == "low" else "high"] for detail in details)
+
+
+def _parts(content: Any) -> Iterator[dict[str, Any]]:
+    return (part for part in content if isinstance(part, dict)) if isinstance(content, list) else iter(())
+
+
+def tools_tokens(tools: list[dict[str, Any]], counter: Counter) -> int:
+    functions = [tool.get("function") or {} for tool in tools]
+    return sum(_function_tokens(function, counter) for function in functions) + (
+        PER_TOOL_LIST if tools else 0
+    )
+
+
+def _function_tokens(function: dict[str, Any], counter: Counter) -> int:
+    own = PER_TOOL + counter.count(f"{function.get('name')}:{function.get('description', '')}")
+    properties = (function.get("parameters") or {}).get("properties") or {}
+    if not properties:
+        return own
+    return (
+        own + PER_PROPERTY + sum(_property_tokens(name, spec, counter) for name, spec in properties.items())
+    )
+
+
+def _property_tokens(name: str, spec: dict[str, Any], counter: Counter) -> int:
+    own = PER_PROPERTY + counter.count(f"{name}:{spec.get('type', '')}:{spec.get('description', '')}")
+    choices = spec.get("enum") or ()
+    return own + sum(3 + counter.count(str(choice)) for choice in choices) - (3 if choices else 0)

@@ -1,0 +1,109 @@
+"""Reading a chat stream on its way through: bytes in, the client's bytes out. No I/O.
+
+The stream may be cut at any byte. What passes is never rewritten; at most one event is taken out, the
+usage chunk that we asked for and the client did not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from proxy.usage import Usage, usage_from
+
+# An event that has not ended by then is no usage chunk: it is passed on in pieces, unread.
+MAX_EVENT = 64 * 1024
+
+# A line ends with CR LF, LF or CR, an event with an empty line. Atomic, or CR LF would pass for two ends.
+_EVENT_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+# Inside a JSON string every quote is escaped, so these never match what a model wrote.
+_HAS_USAGE = re.compile(rb'"usage"\s*:\s*\{')
+_FINISHED = re.compile(rb'(?:^|[\r\n])data: ?\[DONE\]|"finish_reason"\s*:\s*"')
+
+# What a chunk carries whoever sends it. An event with anything else in it is not ours to take out.
+_ENVELOPE = frozenset(
+    {
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
+        "usage",
+        "service_tier",
+        "system_fingerprint",
+        "obfuscation",  # OpenAI's padding against guessing by length
+        "provider",  # OpenRouter
+        "timings",  # llama.cpp
+    }
+)
+
+
+class EventSplitter:
+    """Cuts a stream into events, ends included: what comes out and `pending` are all that went in."""
+
+    def __init__(self) -> None:
+        self.pending = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        # An end may lie across the seam, but never begins more than three bytes before it.
+        search_from = max(0, len(self.pending) - 3)
+        seen = self.pending + data if self.pending else data
+        events: list[bytes] = []
+        start = 0
+        while end := _EVENT_END.search(seen, search_from):
+            events.append(seen[start : end.end()])
+            start = search_from = end.end()
+        self.pending = seen[start:] if start else seen
+        if len(self.pending) > MAX_EVENT:
+            events.append(self.pending)
+            self.pending = b""
+        return events
+
+
+class ChatStream:
+    """One streamed answer: `feed` every piece and pass on what it returns, then `flush` once."""
+
+    def __init__(self, *, hide_usage: bool) -> None:
+        self._hide_usage = hide_usage
+        self._splitter = EventSplitter()
+        self.usage: Usage | None = None
+        self.finished = False  # has the answer itself said that it is whole?
+
+    def feed(self, data: bytes) -> bytes:
+        shown = [event for event in self._splitter.feed(data) if not self._unasked(event)]
+        # A client can use no part of an event before its end, so holding back the last one delays nothing.
+        return b"".join(shown) if self._hide_usage else data
+
+    def flush(self) -> bytes:
+        """What is left when the stream has ended, perhaps without its last empty line."""
+        rest, self._splitter.pending = self._splitter.pending, b""
+        return b"" if self._unasked(rest) or not self._hide_usage else rest
+
+    def _unasked(self, event: bytes) -> bool:
+        """Note what the event says; true if it is the usage chunk that the client did not ask for."""
+        if not self.finished and _FINISHED.search(event):
+            self.finished = True
+        if not _HAS_USAGE.search(event):
+            return False
+        chunk = _chunk_of(event)
+        if chunk is None:
+            return False
+        self.usage = usage_from(chunk) or self.usage
+        return (
+            self._hide_usage
+            and chunk.get("choices") == []
+            and isinstance(chunk.get("usage"), dict)
+            and chunk.keys() <= _ENVELOPE
+        )
+
+
+def _chunk_of(event: bytes) -> dict[str, Any] | None:
+    lines = [line[5:] for line in _LINE_END.split(event) if line.startswith(b"data:")]
+    try:
+        chunk = orjson.loads(b"\n".join(lines))
+    except orjson.JSONDecodeError:
+        return None
+    return chunk if isinstance(chunk, dict) else None

@@ -1,0 +1,134 @@
+"""What an answer says of its cost, read while it passes. Watching never harms what is watched."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import orjson
+
+from proxy.decoding import Decoder, NotDecodable, decoder_for
+from proxy.errors import UpstreamProtocolError
+from proxy.headers import Headers, first
+from proxy.sse import ChatStream
+from proxy.usage import Usage, usage_from
+
+# A larger plain answer (images as base64, say) is relayed all the same, only its usage goes unread.
+MAX_COPY = 16 * 1024 * 1024
+
+
+class Watch(Protocol):
+    """`feed` every piece of the body and pass on what it returns, then `flush` once."""
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+    def usage(self) -> Usage | None: ...
+
+    @property
+    def cut(self) -> bool:
+        """Did the body end without saying so? Asked where only the connection's end marks the end."""
+
+
+class Unwatched:
+    cut = False
+
+    def feed(self, data: bytes) -> bytes:
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+    def usage(self) -> Usage | None:
+        return None
+
+
+class WholeAnswer:
+    """A plain JSON answer: a copy is kept, and read after the last byte has gone out."""
+
+    cut = False
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._copy: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> bytes:
+        self._size += len(data)
+        if self._size <= MAX_COPY:
+            self._copy.append(data)
+        return data
+
+    def flush(self) -> bytes:
+        return b""
+
+    def usage(self) -> Usage | None:
+        if self._size > MAX_COPY:
+            return None
+        try:
+            return usage_from(orjson.loads(self._decoder.feed(b"".join(self._copy))))
+        except (NotDecodable, orjson.JSONDecodeError):
+            return None
+
+
+class StreamedAnswer:
+    """An event stream that the client gets as it is; its events are read from a decoded copy."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder: Decoder | None = decoder
+        self._stream = ChatStream(hide_usage=False)
+
+    def feed(self, data: bytes) -> bytes:
+        if self._decoder is not None:
+            try:
+                self._stream.feed(self._decoder.feed(data))
+            except NotDecodable:
+                self._decoder = None
+        return data
+
+    def flush(self) -> bytes:
+        self._stream.flush()
+        return b""
+
+    def usage(self) -> Usage | None:
+        return self._stream.usage
+
+    @property
+    def cut(self) -> bool:
+        return self._decoder is not None and not self._stream.finished
+
+
+class FilteredStream:
+    """An event stream from which the usage chunk that we asked for is taken out; always relayed decoded."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._stream = ChatStream(hide_usage=True)
+
+    def feed(self, data: bytes) -> bytes:
+        try:
+            return self._stream.feed(self._decoder.feed(data))
+        except NotDecodable as broken:
+            raise UpstreamProtocolError(f"The upstream's answer cannot be decoded: {broken}") from broken
+
+    def flush(self) -> bytes:
+        return self._stream.flush()
+
+    def usage(self) -> Usage | None:
+        return self._stream.usage
+
+    @property
+    def cut(self) -> bool:
+        return not self._stream.finished
+
+
+def watch(headers: Headers, *, hide_usage: bool) -> Watch:
+    """The right way to watch an answer with these headers."""
+    media_type = (first(headers, b"content-type") or b"").partition(b";")[0].strip().lower()
+    try:
+        decoder = decoder_for(first(headers, b"content-encoding"))
+    except NotDecodable:
+        return Unwatched()
+    if media_type == b"text/event-stream":
+        return FilteredStream(decoder) if hide_usage else StreamedAnswer(decoder)
+    return WholeAnswer(decoder) if media_type.endswith(b"json") else Unwatched()
