@@ -1,0 +1,1 @@
+"""`make bench`: what Tailfold costs, beside no proxy, the barest one in Python, and nginx, in one run."""

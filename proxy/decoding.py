@@ -27,25 +27,35 @@ class Decoder(Protocol):
         """The decoded bytes; raises NotDecodable."""
 
 
-class _Deflate:
+class _Zlib:
     def __init__(self, wbits: int) -> None:
-        self._wbits = wbits
         self._stream = zlib.decompressobj(wbits)
-        self._begun = False
 
     def feed(self, data: bytes) -> bytes:
         try:
             decoded = self._stream.decompress(data, MAX_DECODED)
         except zlib.error as broken:
-            if self._wbits != zlib.MAX_WBITS or self._begun:
-                raise NotDecodable(str(broken)) from broken
-            # "deflate" means zlib's format, but some servers send the bare one.
-            self._begun = True
-            self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
-            return self.feed(data)
-        self._begun = True
+            raise NotDecodable(str(broken)) from broken
         _refuse_bomb(bool(self._stream.unconsumed_tail))
         return decoded
+
+
+class _Deflate:
+    """`deflate` means zlib's format, but some servers send the bare one: the first two bytes tell."""
+
+    def __init__(self) -> None:
+        self._start = b""
+        self._stream: _Zlib | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        if self._stream is None:
+            self._start += data
+            if len(self._start) < 2:
+                return b""
+            zlib_format = self._start[0] & 0x0F == 8 and int.from_bytes(self._start[:2]) % 31 == 0
+            self._stream = _Zlib(zlib.MAX_WBITS if zlib_format else -zlib.MAX_WBITS)
+            data = self._start
+        return self._stream.feed(data)
 
 
 class _Brotli:
@@ -89,9 +99,9 @@ def decoder_for(encoding: bytes | None) -> Decoder:
         case b"" | b"identity":
             return _Plain()
         case b"gzip" | b"x-gzip":
-            return _Deflate(16 + zlib.MAX_WBITS)
+            return _Zlib(16 + zlib.MAX_WBITS)
         case b"deflate":
-            return _Deflate(zlib.MAX_WBITS)
+            return _Deflate()
         case b"br":
             return _Brotli()
         case b"zstd":

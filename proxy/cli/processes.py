@@ -25,7 +25,7 @@ from proxy.cli.event_loop import serve_on
 from proxy.settings import Settings, revealed
 
 
-class ProxyFailed(Exception):  # noqa: N818 - it is the proxy that failed, and this says so
+class ProxyFailed(Exception):
     """The process ended before it listened."""
 
 

@@ -162,7 +162,7 @@ def _requested_calls(request: ChatRequest) -> Iterator[ToolCall]:
 
 
 def _called_names(request: ChatRequest, text: str) -> list[str]:
-    declared = [str(tool["function"].get("name")) for tool in request.tools if "function" in tool]
+    declared = [tool["function"]["name"] for tool in request.tools if tool.get("type") != "custom"]
     match request.tool_choice:
         case {"function": {"name": str(name)}}:
             return [name]

@@ -228,8 +228,10 @@ class Simulator:
     def _refuse(self, received: ReceivedRequest, fault: Fault | None) -> None:
         if error := refusal(fault, self.config):
             raise error
-        if fault is Fault.REFUSE_STREAM_OPTIONS and "stream_options" in (received.parsed or ()):
-            raise unknown_parameter("stream_options")
+        if fault is Fault.REFUSE_STREAM_OPTIONS:
+            match received.parsed:
+                case {"stream_options": _}:
+                    raise unknown_parameter("stream_options")
         self._authenticate(received)
 
     def _authenticate(self, received: ReceivedRequest) -> None:

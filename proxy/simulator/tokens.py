@@ -141,23 +141,28 @@ def _parts(content: Any) -> Iterator[dict[str, Any]]:
 
 
 def tools_tokens(tools: list[dict[str, Any]], counter: Counter) -> int:
-    functions = [tool.get("function") or {} for tool in tools]
-    return sum(_function_tokens(function, counter) for function in functions) + (
-        PER_TOOL_LIST if tools else 0
-    )
+    once = PER_TOOL_LIST if tools else 0
+    return once + sum(_function_tokens(_object(tool, "function"), counter) for tool in tools)
 
 
 def _function_tokens(function: dict[str, Any], counter: Counter) -> int:
     own = PER_TOOL + counter.count(f"{function.get('name')}:{function.get('description', '')}")
-    properties = (function.get("parameters") or {}).get("properties") or {}
+    properties = _object(_object(function, "parameters"), "properties")
     if not properties:
         return own
-    return (
-        own + PER_PROPERTY + sum(_property_tokens(name, spec, counter) for name, spec in properties.items())
-    )
+    return own + PER_PROPERTY + sum(_property_tokens(name, properties, counter) for name in properties)
 
 
-def _property_tokens(name: str, spec: dict[str, Any], counter: Counter) -> int:
-    own = PER_PROPERTY + counter.count(f"{name}:{spec.get('type', '')}:{spec.get('description', '')}")
-    choices = spec.get("enum") or ()
-    return own + sum(3 + counter.count(str(choice)) for choice in choices) - (3 if choices else 0)
+def _property_tokens(name: str, properties: dict[str, Any], counter: Counter) -> int:
+    schema = _object(properties, name)
+    own = PER_PROPERTY + counter.count(f"{name}:{schema.get('type', '')}:{schema.get('description', '')}")
+    choices = schema.get("enum")
+    if not isinstance(choices, list) or not choices:
+        return own
+    return own - 3 + sum(3 + counter.count(str(choice)) for choice in choices)
+
+
+def _object(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    """A schema may have `true` where an object is usual; it is then as good as empty."""
+    value = parent.get(key)
+    return value if isinstance(value, dict) else {}

@@ -11,6 +11,8 @@ from proxy.simulator.config import SimulatorConfig
 
 Message = dict[str, Any]
 
+MOST_CHOICES = 128
+
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 
 PARAMETERS = frozenset(
@@ -46,9 +48,9 @@ def validated(value: Any, config: SimulatorConfig) -> ChatRequest:
     return ChatRequest(
         model=_model(value, config),
         messages=_messages(value),
-        tools=_list_of_objects(value, "tools"),
+        tools=_tools(value),
         tool_choice=value.get("tool_choice"),
-        n=_whole_number(value, "n") or 1,
+        n=_choices(value),
         max_answer=_max_answer(value),
         stream=value.get("stream") is True,
         include_usage=options.get("include_usage") is True,
@@ -112,6 +114,26 @@ def _whole_number(value: dict[str, Any], name: str) -> int | None:
         )
         raise ApiError(text, param=name, code="integer_below_min_value")
     return number
+
+
+def _choices(value: dict[str, Any]) -> int:
+    wanted = _whole_number(value, "n") or 1
+    if wanted > MOST_CHOICES:
+        text = f"Invalid 'n': integer above maximum value. Expected a value <= {MOST_CHOICES}."
+        raise ApiError(text, param="n", code="integer_above_max_value")
+    return wanted
+
+
+def _tools(value: dict[str, Any]) -> list[dict[str, Any]]:
+    tools = _list_of_objects(value, "tools")
+    for index, tool in enumerate(tools):
+        match tool:
+            case {"function": {"name": str()}} | {"type": "custom"}:
+                continue
+            case _:
+                text = f"Missing required parameter: 'tools[{index}].function'."
+                raise ApiError(text, param=f"tools[{index}].function", code="missing_required_parameter")
+    return tools
 
 
 def _list_of_objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -185,9 +207,9 @@ def _check_tool_result(message: Message, index: int, called: set[str]) -> None:
     if not called:
         text = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
         raise ApiError(f"Invalid parameter: {text}", param=f"messages.[{index}].role")
-    if message.get("tool_call_id") not in called:
-        wrong = message.get("tool_call_id")
-        text = f"'tool_call_id' of '{wrong}' not found in 'tool_calls' of previous message."
+    answered = message.get("tool_call_id")
+    if not isinstance(answered, str) or answered not in called:
+        text = f"'tool_call_id' of '{answered}' not found in 'tool_calls' of previous message."
         raise ApiError(f"Invalid parameter: {text}", param=f"messages.[{index}].tool_call_id")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 
 from proxy.errors import BadRequest, NotFound
 
@@ -16,6 +16,8 @@ _DOT_SEGMENT = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
 
 def target_of(request: web.Request) -> bytes:
     """The path below /v1 with its query, byte for byte as the client spelled it."""
+    if request.version < HttpVersion10:
+        raise BadRequest("HTTP/1.0 or newer is needed.")
     target = request.raw_path
     if not target.startswith(PREFIX + "/"):
         raise NotFound("Only paths that begin with /v1/ are forwarded.")

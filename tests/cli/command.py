@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-TAILFOLD = (sys.executable, "-m", "proxy")
+# -P as for an installed command: the folder we are in is not searched for packages.
+TAILFOLD = (sys.executable, "-P", "-m", "proxy")
 # Far beyond what anything here takes: it ends a test that would otherwise hang.
 PATIENCE = 60.0
 

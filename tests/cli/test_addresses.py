@@ -6,7 +6,15 @@ import socket
 
 import pytest
 
-from proxy.cli.addresses import AddressError, bound_socket, listening_socket, local_host, port_of, reserved_socket, url
+from proxy.cli.addresses import (
+    AddressError,
+    bound_socket,
+    listening_socket,
+    local_host,
+    port_of,
+    reserved_socket,
+    url,
+)
 
 
 def test_an_ipv6_host_stands_in_brackets() -> None:

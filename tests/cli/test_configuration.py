@@ -23,7 +23,9 @@ def test_the_shipped_yaml_names_every_setting_with_its_default() -> None:
 
 
 def test_the_shipped_yaml_is_up_to_date() -> None:
-    assert (config_dir() / "default.yaml").read_text() == reference.default_yaml(), "run: tailfold config default"
+    assert (config_dir() / "default.yaml").read_text() == reference.default_yaml(), (
+        "run: tailfold config default"
+    )
 
 
 def test_the_shipped_yaml_explains_every_setting() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from proxy.cli import banner
+from proxy.cli.addresses import listening_socket, port_of
+from proxy.cli.running import is_tailfold
 from proxy.settings import MASK, Settings
-from tests.cli.command import PATIENCE, TAILFOLD, environment, serving, started, tailfold
+from tests.cli.command import PATIENCE, TAILFOLD, environment, eventually, serving, tailfold
 
 
 def test_six_lines_say_where_it_listens_and_what_to_copy() -> None:
@@ -87,25 +89,28 @@ def test_it_refuses_to_be_open_to_the_network_without_a_token(tmp_path: Path) ->
 
 
 def test_a_reader_that_leaves_does_not_end_it(tmp_path: Path) -> None:
-    command = f"'{TAILFOLD[0]}' -m proxy serve --port 0 & echo $! >pid; exec sleep 0"
-    with started("sh", "-c", command, home=tmp_path) as shell:
-        assert shell.process.stdout is not None
-        shell.process.stdout.close()  # before anything was printed
-        shell.exit_code()
-        pid = int((tmp_path / "pid").read_text())
-        from tests.cli.command import eventually, is_alive
+    with listening_socket("127.0.0.1", 0) as free:
+        port = port_of(free)
+    reading, writing = os.pipe()
+    os.close(reading)  # whatever is printed has nowhere to go
+    process = subprocess.Popen(
+        [*TAILFOLD, "serve", "--port", str(port)],
+        env=environment(tmp_path),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writing)
+    eventually(lambda: is_tailfold("127.0.0.1", port))
+    process.terminate()
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert "BrokenPipeError" not in errors
 
-        port = _listening_port_of(pid)
-        assert port
-        os.kill(pid, signal.SIGTERM)
-        eventually(lambda: not is_alive(pid))
 
-
-def _listening_port_of(pid: int) -> int:
-    return 1 if pid else 0
-
-
-@pytest.mark.parametrize(("extra", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+@pytest.mark.parametrize(
+    ("extra", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
 def test_colour_is_for_terminals_that_want_it(extra: dict[str, str], coloured: bool, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

@@ -1,0 +1,97 @@
+"""From samples to figures. Pure: the same samples give the same figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from statistics import median
+
+from bench.subjects import BARE, DIRECT, TAILFOLD
+
+Values = Sequence[float]  # one per round
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A middle value with the lowest and highest over the rounds."""
+
+    middle: float
+    lowest: float
+    highest: float
+
+
+class Comparison(Enum):
+    RATIO = "ratio"
+    DIFFERENCE = "difference"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What Tailfold promises; about its ratio to or difference from `bare`, or about the value itself."""
+
+    most: float
+    absolute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One row of the table: a figure of every subject, over the rounds."""
+
+    name: str
+    unit: str
+    values: dict[str, Values]
+    comparison: Comparison = Comparison.RATIO
+    limit: Limit | None = None
+    decimals: int = field(default=0)
+
+    def middle(self, subject: str) -> float | None:
+        values = self.values.get(subject)
+        return median(values) if values else None
+
+    def added(self, subject: str) -> Spread | None:
+        """What the subject adds to having no proxy at all."""
+        return self._paired(subject, DIRECT, difference)
+
+    def against(self, other: str) -> Spread | None:
+        """Tailfold beside another subject, as ratio or difference."""
+        return self._paired(TAILFOLD, other, ratio if self.comparison is Comparison.RATIO else difference)
+
+    def judged(self) -> float | None:
+        """The figure that the limit is about."""
+        if self.limit and self.limit.absolute:
+            return self.middle(TAILFOLD)
+        beside_bare = self.against(BARE)
+        return beside_bare.middle if beside_bare else None
+
+    def passes(self) -> bool | None:
+        judged = self.judged()
+        return None if self.limit is None or judged is None else judged <= self.limit.most
+
+    def _paired(self, one: str, other: str, compare: Callable[[float, float], float]) -> Spread | None:
+        ours, theirs = self.values.get(one), self.values.get(other)
+        return paired(ours, theirs, compare) if ours and theirs else None
+
+
+def paired(ours: Values, theirs: Values, compare: Callable[[float, float], float]) -> Spread:
+    """Compared round by round, and only then the median.
+
+    What else the machine did in a round slowed both, so it falls out of the comparison.
+    """
+    compared = [compare(one, other) for one, other in zip(ours, theirs, strict=True)]
+    return Spread(median(compared), min(compared), max(compared))
+
+
+def ratio(one: float, other: float) -> float:
+    # Zero only where a run is too short for the kernel's clock of 10 ms.
+    return one / other if other else float("nan")
+
+
+def difference(one: float, other: float) -> float:
+    return one - other
+
+
+def rotated(names: Sequence[str], by: int) -> list[str]:
+    """Another subject first in every round, so that none always follows the same neighbour's mess."""
+    by %= len(names)
+    return [*names[by:], *names[:by]]

@@ -1,0 +1,177 @@
+"""The table: results as rows, rows as Markdown or JSON."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from os import cpu_count
+from pathlib import Path
+
+from bench import measure
+from bench.answers import EVENTS_IN_A_STREAM
+from bench.figures import Comparison, Limit, Quantity, Spread
+from bench.load import Sample
+from bench.measure import SIZES, Results
+from bench.subjects import BARE, DIRECT, NGINX, TAILFOLD
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+CPU_LIMITS = {1: Limit(1.25), 40: Limit(1.25), 400: Limit(1.5)}
+FIRST_EVENT_LIMIT = Limit(1000)
+START_LIMIT = Limit(1.0, absolute=True)
+RESIDENT_LIMIT = Limit(80, absolute=True)
+
+_MICRO = 1e6
+_MEGABYTE = 1024 * 1024
+_TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def quantities(results: Results) -> list[Quantity]:
+    return [
+        *(_cpu(results, size) for size in SIZES),
+        _cpu_of_streams(results),
+        *(_rate(results, size) for size in SIZES),
+        *(_latency(results, size) for size in SIZES),
+        *(_first_event(results, size) for size in SIZES),
+        *_memory(results),
+        Quantity(
+            "Start-up until the port answers", "s", dict(results.start_seconds), limit=START_LIMIT, decimals=2
+        ),
+    ]
+
+
+def _cpu_per_request(sample: Sample) -> float:
+    return sample.cpu_seconds / sample.requests * _MICRO
+
+
+def _cpu(results: Results, size: int) -> Quantity:
+    values = results.of(measure.throughput(size), _cpu_per_request)
+    return Quantity(f"CPU per request, {size} KB", "µs", dict(values), limit=CPU_LIMITS[size])
+
+
+def _cpu_of_streams(results: Results) -> Quantity:
+    values = results.of(measure.PACED_STREAMS, _cpu_per_request)
+    return Quantity(
+        f"CPU per stream of {EVENTS_IN_A_STREAM} events, {measure.PACED_SIZE} KB", "µs", dict(values)
+    )
+
+
+def _rate(results: Results, size: int) -> Quantity:
+    values = results.of(measure.throughput(size), lambda sample: sample.requests / sample.seconds)
+    return Quantity(f"Requests/s at concurrency {measure.CONCURRENCY}, {size} KB", "", dict(values))
+
+
+def _latency(results: Results, size: int) -> Quantity:
+    values = results.of(measure.latency(size), lambda sample: sample.latency * _MICRO)
+    return Quantity(f"Added p50 latency, {size} KB", "µs", dict(values), Comparison.DIFFERENCE)
+
+
+def _first_event(results: Results, size: int) -> Quantity:
+    values = results.of(measure.first_event(size), lambda sample: sample.first_byte * _MICRO)
+    name = f"Added p50 time to first SSE byte, {size} KB"
+    return Quantity(name, "µs", dict(values), Comparison.DIFFERENCE, FIRST_EVENT_LIMIT)
+
+
+def _memory(results: Results) -> list[Quantity]:
+    before = {name: [size / _MEGABYTE for size in sizes] for name, sizes in results.resident_at_start.items()}
+    after = {name: [size / _MEGABYTE] for name, size in results.resident_at_end.items() if name != DIRECT}
+    return [
+        Quantity("Resident before the first request", "MB", dict(before), limit=RESIDENT_LIMIT),
+        Quantity("Resident after the run", "MB", dict(after)),
+    ]
+
+
+def table(rows: Sequence[Quantity]) -> str:
+    """Markdown. Where a proxy adds time, its column shows what it adds; direct is shown as it is."""
+    names = [name for name in (DIRECT, BARE, NGINX, TAILFOLD) if any(name in row.values for row in rows)]
+    others = [name for name in names if name not in (DIRECT, TAILFOLD)]
+    head = ["", *names, *(f"tailfold : {name}" for name in others), "target"]
+    lines = [head, ["---"] + ["---:"] * (len(head) - 2) + ["---"]]
+    for row in rows:
+        label = f"{row.name} ({row.unit})" if row.unit else row.name
+        cells = [_cell(row, name) for name in names]
+        lines.append([label, *cells, *(_compared(row, name) for name in others), _verdict(row)])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cell(row: Quantity, name: str) -> str:
+    if row.comparison is Comparison.DIFFERENCE and name != DIRECT:
+        added = row.added(name)
+        return f"{added.middle:+,.{row.decimals}f}" if added else "—"
+    middle = row.middle(name)
+    return "—" if middle is None else f"{middle:,.{row.decimals}f}"
+
+
+def _compared(row: Quantity, other: str) -> str:
+    spread = row.against(other)
+    if spread is None:
+        return "—"
+    if row.comparison is Comparison.DIFFERENCE:
+        return f"{spread.middle:+,.0f} {row.unit} ({spread.lowest:+,.0f} … {spread.highest:+,.0f})"
+    return f"{spread.middle:.2f} {_TIMES} ({spread.lowest:.2f} … {spread.highest:.2f})"
+
+
+def _verdict(row: Quantity) -> str:
+    if row.limit is None:
+        return ""
+    unit = row.unit if row.limit.absolute or row.comparison is Comparison.DIFFERENCE else _TIMES
+    subject = "" if row.limit.absolute else " bare" if unit == _TIMES else " over bare"
+    verdict = {True: "pass", False: "**FAIL**", None: "not measured"}[row.passes()]
+    return f"≤ {row.limit.most:,g} {unit}{subject}: {verdict}"
+
+
+def machine() -> str:
+    """Enough to read the figures by; nothing that names the machine."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.machine(),
+    )
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("aiohttp", "uvloop"))
+    return f"{cpu_count()} cores ({model}), Python {platform.python_version()}, {libraries}"
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def as_json(rows: Sequence[Quantity], run: dict[str, object]) -> dict[str, object]:
+    return {**run, "quantities": [_row_as_json(row) for row in rows]}
+
+
+def _row_as_json(row: Quantity) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "rounds": {name: list(values) for name, values in row.values.items()},
+        "median": {name: row.middle(name) for name in row.values},
+        "comparison": row.comparison.value,
+        "tailfold_to": {name: _spread_as_json(row.against(name)) for name in row.values if name != TAILFOLD},
+        "limit": row.limit.most if row.limit else None,
+        "passes": row.passes(),
+    }
+
+
+def _spread_as_json(spread: Spread | None) -> dict[str, float] | None:
+    if spread is None:
+        return None
+    return {"median": spread.middle, "lowest": spread.lowest, "highest": spread.highest}
+
+
+def with_section(document: str, section: str) -> str:
+    """The document with everything between its markers replaced."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no {BEGIN} … {END} in the document")
+    return f"{before}{BEGIN}\n{section}\n{END}{after}"
+
+
+def caption(run: dict[str, object]) -> str:
+    return (
+        f"{run['date']}: {run['machine']}. {run['rounds']} rounds with slices of "
+        f"{run['seconds_per_slice']} s; the run took {run['took_seconds']} s."
+    )

@@ -1,0 +1,53 @@
+"""Tailfold inside the test's own event loop, on a random port."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.app import Tailfold
+from proxy.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    app: Tailfold
+    port: int
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.origin}/v1"
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a metric, summed over the labels that are not given."""
+        total = 0.0
+        for line in self.app.metrics.exposition().decode().splitlines():
+            found = re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line)
+            if found and labels.items() <= dict(re.findall(r'(\w+)="([^"]*)"', found[1] or "")).items():
+                total += float(found[2])
+        return total
+
+    def tokens(self, kind: str) -> float:
+        return self.metric("tailfold_upstream_tokens_total", kind=kind)
+
+
+@asynccontextmanager
+async def running(upstream: str, **settings: Any) -> AsyncIterator[Running]:
+    """A proxy for `upstream`; groups of settings as dicts, e.g. timeouts={"idle": 0.2}."""
+    settings.setdefault("timeouts", {})
+    settings["timeouts"] = {"drain": 0.5, **settings["timeouts"]}
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = Tailfold(Settings(upstream=upstream, store="memory://", **settings))
+    await app.start(listening)
+    try:
+        yield Running(app, listening.getsockname()[1])
+    finally:
+        await app.drain()
