@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import cast
@@ -67,9 +68,9 @@ class Volley:
     async def connect(self) -> None:
         loop = asyncio.get_running_loop()
         for number in range(self._job.concurrency):
-            connection = Connection(self, number)
+            new = partial(Connection, self, number)
+            _, connection = await loop.create_connection(new, "127.0.0.1", self._job.port)
             self._connections.append(connection)
-            await loop.create_connection(connection.itself, "127.0.0.1", self._job.port)
 
     async def fly(self, seconds: float, most: int) -> None:
         """Keep every connection busy for this long; each sends one request at least."""
@@ -115,9 +116,6 @@ class Connection(asyncio.Protocol):
         self._length: int | None = None  # of the body; None while it is chunked
         self._sent_at = 0.0
         self._first_byte_at = 0.0
-
-    def itself(self) -> Connection:
-        return self
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

@@ -15,6 +15,7 @@ from proxy.exchange import Route
 from proxy.metrics import Metrics
 from proxy.pipeline import ChatPipeline
 from proxy.settings import Settings
+from proxy.tasks import Tasks
 from proxy.upstream import Timeouts, Upstream
 from proxy.upstream.pool import Origin, tls_context
 from proxy.web.chat import ChatHandler
@@ -36,7 +37,8 @@ class Tailfold:
         self._settings = settings
         self.metrics = Metrics()
         self.edge = Edge(self.metrics, stall=settings.timeouts.idle)
-        self.upstream = _upstream(settings, self.metrics)
+        self._tasks = Tasks()
+        self.upstream = _upstream(settings, self.metrics, self._tasks)
         self._listener = Listener(self._application(), _server_limits(settings), self.metrics)
 
     async def start(self, sock: socket.socket) -> None:
@@ -52,6 +54,7 @@ class Tailfold:
         except TimeoutError:
             log.warning("requests broken off at the end of the drain time")
         await self._listener.close()
+        await self._tasks.close(timeout=0)
         self.upstream.close()
 
     def _application(self) -> web.Application:
@@ -90,12 +93,12 @@ async def serve(settings: Settings, sock: socket.socket, *, on_ready: Callable[[
     await tailfold.drain()
 
 
-def _upstream(settings: Settings, metrics: Metrics) -> Upstream:
+def _upstream(settings: Settings, metrics: Metrics, tasks: Tasks) -> Upstream:
     parts = urlsplit(settings.upstream)
     tls = tls_context(settings.tls.ca_file, verify=settings.tls.verify) if parts.scheme == "https" else None
     origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
     timeouts = Timeouts(settings.timeouts.connect, settings.timeouts.first_byte, settings.timeouts.idle)
-    return Upstream(settings.upstream, origin, timeouts, metrics)
+    return Upstream(settings.upstream, origin, timeouts, metrics, tasks)
 
 
 def _server_limits(settings: Settings) -> ServerLimits:

@@ -24,7 +24,8 @@ USAGE_CHUNK = chunk(choices=[], usage=USAGE)
 DONE = b"data: [DONE]\n\n"
 
 
-def pieces(draw: st.DrawFn, whole: bytes) -> list[bytes]:
+@st.composite
+def cut_anywhere(draw: st.DrawFn, whole: bytes) -> list[bytes]:
     cuts = sorted(draw(st.sets(st.integers(0, len(whole)), max_size=12)))
     return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
@@ -36,7 +37,7 @@ def streams(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
     end = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
     events = [*map(delta, texts), FINISH, USAGE_CHUNK, DONE]
     whole = b"".join(event.replace(b"\n", end) for event in events)
-    return whole, pieces(draw, whole)
+    return whole, draw(cut_anywhere(whole))
 
 
 def read(stream: ChatStream, cut: list[bytes]) -> bytes:
@@ -71,7 +72,7 @@ def test_only_the_usage_chunk_is_taken_out(case: tuple[bytes, list[bytes]]) -> N
 
 @given(st.binary(max_size=300), st.data())
 def test_any_bytes_pass_unchanged(whole: bytes, data: st.DataObject) -> None:
-    cut = pieces(data.draw, whole)
+    cut = data.draw(cut_anywhere(whole))
     assert read(ChatStream(hide_usage=False), cut) == whole
     assert read(ChatStream(hide_usage=True), cut) == whole
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from proxy.errors import BadRequest, UpstreamDisconnected
 from proxy.headers import Headers, head_bytes
 from proxy.metrics import Metrics
+from proxy.tasks import Tasks
 from proxy.upstream.connection import Connection
 from proxy.upstream.pool import Origin, Pool, Timeouts
 from proxy.upstream.wire import Head
@@ -79,12 +80,15 @@ class Answer:
 
 
 class Upstream:
-    def __init__(self, base_url: str, origin: Origin, timeouts: Timeouts, metrics: Metrics) -> None:
+    def __init__(
+        self, base_url: str, origin: Origin, timeouts: Timeouts, metrics: Metrics, tasks: Tasks
+    ) -> None:
         parts = urlsplit(base_url)
         self._base_path = parts.path.rstrip("/").encode()
         self._host = (b"Host", parts.netloc.encode("idna" if not parts.netloc.isascii() else "ascii"))
         self._pool = Pool(origin, timeouts)
         self._metrics = metrics
+        self._tasks = tasks
 
     async def send(self, outgoing: Outgoing) -> Answer:
         """Send once; once more only if a pooled connection turned out dead before it answered a byte."""
@@ -119,7 +123,7 @@ class Upstream:
         body = outgoing.body
         if isinstance(body, Body):
             connection.write(head)
-            return asyncio.get_running_loop().create_task(_upload(body, connection))
+            return self._tasks.start(_upload(body, connection), name="upload")
         connection.write(head, body or b"")
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
@@ -22,7 +23,7 @@ _BODILESS = frozenset({204, 304})
 class Downstream(web.StreamResponse):
     """The client's end of an exchange (see `proxy.relay.Client`)."""
 
-    def __init__(self, request: web.BaseRequest, *, stall: float, closing: bool) -> None:
+    def __init__(self, request: web.BaseRequest, *, stall: float, draining: Callable[[], bool]) -> None:
         super().__init__()
         self._request = request
         self._stall = stall  # a client that takes nothing for so long has gone
@@ -32,7 +33,8 @@ class Downstream(web.StreamResponse):
         self._until_close = False
         self.started = False  # has a byte gone out?
         self.ended = False
-        self._keep_alive = request.keep_alive and not closing
+        self._draining = draining
+        self._keep_alive = request.keep_alive
 
     def start(self, status: int, reason: bytes, headers: Headers) -> None:
         self.set_status(status, reason.decode("latin-1"))
@@ -52,7 +54,7 @@ class Downstream(web.StreamResponse):
             self._until_close = not modern
         if self._chunked:
             framing.append((b"Transfer-Encoding", b"chunked"))
-        if self._until_close:
+        if self._until_close or self._draining():
             self._keep_alive = False
         if not self._keep_alive:
             framing.append((b"Connection", b"close"))

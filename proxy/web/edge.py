@@ -42,7 +42,7 @@ class Edge:
 
         async def handler(request: web.Request) -> web.StreamResponse:
             exchange = _exchange(request, route)
-            answer = Downstream(request, stall=self._stall, closing=self.draining)
+            answer = Downstream(request, stall=self._stall, draining=lambda: self.draining)
             self._begin()
             try:
                 await handle(request, answer, exchange)
@@ -113,12 +113,18 @@ class Edge:
         self._metrics.observe(exchange, label_for(exchange.model) if answered else OTHER, seconds)
         if answered and exchange.usage is None and exchange.error is None:
             self._metrics.usage_missing()
-        write = log.warning if exchange.error not in (None, CLIENT_LEFT) else log.info
-        write("request", **_line(exchange, seconds))
+        _level(exchange)("request", **_line(exchange, seconds))
 
 
 def _exchange(request: web.Request, route: Route) -> Exchange:
     return Exchange(request.method, request.raw_path.partition("?")[0][:256], route)
+
+
+def _level(exchange: Exchange) -> Callable[..., None]:
+    if exchange.error not in (None, CLIENT_LEFT):
+        return log.warning  # type: ignore[no-any-return]  # structlog's loggers are untyped
+    # Probes and scrapes come every few seconds and say nothing.
+    return log.debug if exchange.route is Route.OWN else log.info  # type: ignore[no-any-return]
 
 
 def _line(exchange: Exchange, seconds: float) -> dict[str, object]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,11 @@ def test_a_proxy_of_its_own_does_not_outlive_a_run_that_was_killed(free_port: st
         os.kill(command_pid, signal.SIGKILL)
 
 
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 COUNTING = """
 import os, signal, time
 seen = []
@@ -238,19 +244,33 @@ signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'times %d' % len(seen)), 
 os.write(1, b'ready')
 time.sleep(600)
 """
-TAKE_TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 
 
-def test_ctrl_c_in_a_terminal_reaches_the_command_once(free_port: str, tmp_path: Path) -> None:
+def test_ctrl_c_in_a_terminal_reaches_the_command(free_port: str, tmp_path: Path) -> None:
+    with in_terminal(COUNTING, free_port, tmp_path) as (process, terminal):
+        _read_until(terminal, b"ready")
+        os.write(terminal, b"\x03")
+        _read_until(terminal, b"interrupted")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_what_the_terminal_sends_to_all_is_not_sent_again(free_port: str, tmp_path: Path) -> None:
+    # A command in a group of its own is passed over by the terminal: what it gets was handed on by us.
+    with in_terminal(f"import os; os.setpgrp(){COUNTING}", free_port, tmp_path) as (process, terminal):
+        _read_until(terminal, b"ready")
+        os.write(terminal, b"\x03")
+        process.send_signal(signal.SIGTERM)  # handled after the interrupt, so that one would have come first
+        _read_until(terminal, b"times 0")
+        assert process.wait(PATIENCE) == 0
+
+
+@contextmanager
+def in_terminal(script: str, port: str, home: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     ours, theirs = pty.openpty()
-    command = (*TAILFOLD, "run", "--port", free_port, "--", sys.executable, "-c", COUNTING)
     process = subprocess.Popen(
-        [sys.executable, "-c", TAKE_TERMINAL, *command],
-        env=environment(tmp_path),
+        [sys.executable, "-c", TAKE_TERMINAL, *TAILFOLD, "run", "--port", port, sys.executable, "-c", script],
+        env=environment(home),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -258,13 +278,7 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once(free_port: str, tmp_path:
     )
     os.close(theirs)
     try:
-        _read_until(ours, b"ready")
-        os.write(ours, b"\x03")
-        _read_until(ours, b"interrupted")
-        # Whoever hands this one on has dealt with the interrupt; had it handed that on too, two are counted.
-        process.send_signal(signal.SIGTERM)
-        _read_until(ours, b"times 1")
-        assert process.wait(PATIENCE) == 0
+        yield process, ours
     finally:
         process.kill()
         process.wait()
