@@ -44,7 +44,7 @@ class _Signals:
         self._kept: list[int] = []
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        if False:
+        if number in _FROM_TERMINALS and _in_foreground():
             return  # the terminal has told the command already; twice would be another request
         if self._process is None:
             self._kept.append(number)

@@ -260,6 +260,7 @@ def test_what_the_terminal_sends_to_all_is_not_sent_again(free_port: str, tmp_pa
     with in_terminal(f"import os; os.setpgrp(){COUNTING}", free_port, tmp_path) as (process, terminal):
         _read_until(terminal, b"ready")
         os.write(terminal, b"\x03")
+        _read_until(terminal, b"^C")  # echoed once the interrupt has been sent
         process.send_signal(signal.SIGTERM)  # handled after the interrupt, so that one would have come first
         _read_until(terminal, b"times 0")
         assert process.wait(PATIENCE) == 0

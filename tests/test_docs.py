@@ -1,0 +1,51 @@
+"""What can be met from outside is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy import errors
+from proxy.exchange import Route, Stage
+from proxy.metrics import Metrics
+from proxy.web import expect
+
+ROOT = Path(__file__).parent.parent
+API = (ROOT / "docs/api.md").read_text()
+METRICS = (ROOT / "docs/metrics.md").read_text()
+
+
+def families(*modules: object) -> list[type[errors.TailfoldError]]:
+    everything = [thing for module in modules for thing in vars(module).values()]
+    return [
+        thing for thing in everything if isinstance(thing, type) and issubclass(thing, errors.TailfoldError)
+    ]
+
+
+@pytest.mark.parametrize("error", families(errors, expect), ids=lambda error: error.__name__)
+def test_every_error_is_documented_with_its_status(error: type[errors.TailfoldError]) -> None:
+    assert f"| {error.status} | `{error.code}` |" in API
+
+
+@pytest.mark.parametrize("metric", [family.name for family in Metrics().registry.collect()])
+def test_every_metric_is_documented(metric: str) -> None:
+    assert f"`{metric}`" in METRICS or f"`{metric}_total`" in METRICS
+
+
+@pytest.mark.parametrize("label", [*Route, *Stage])
+def test_every_value_of_a_label_is_documented(label: str) -> None:
+    assert f"`{label}`" in METRICS
+
+
+@pytest.mark.parametrize("header", ["X-Conversation-Id", "X-Tailfold-Mode"])
+def test_every_header_is_documented(header: str) -> None:
+    assert f"| `{header}` |" in API
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for link in [part.split(")")[0] for part in text.split("](")[1:]]:
+        if "://" not in link:
+            assert (page.parent / link.split("#")[0]).exists(), link
