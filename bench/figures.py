@@ -83,8 +83,7 @@ def paired(ours: Values, theirs: Values, compare: Callable[[float, float], float
 
 
 def ratio(one: float, other: float) -> float:
-    # Zero only where a run is too short for the kernel's clock of 10 ms.
-    return one / other if other else float("nan")
+    return one / other
 
 
 def difference(one: float, other: float) -> float:

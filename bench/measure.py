@@ -100,8 +100,11 @@ class LoadGenerator:
         return Sample(**result["sample"])
 
     def _result_of(self, job: Job) -> dict[str, Any]:
-        self._jobs.write(json.dumps(asdict(job)) + "\n")
-        self._jobs.flush()
+        try:
+            self._jobs.write(json.dumps(asdict(job)) + "\n")
+            self._jobs.flush()
+        except BrokenPipeError:
+            raise self._child.failure("has ended") from None
         ready, _, _ = select.select([self._results], [], [], job.seconds + 2 * PATIENCE)
         line = self._results.readline() if ready else ""
         if not line:

@@ -173,5 +173,6 @@ def with_section(document: str, section: str) -> str:
 def caption(run: dict[str, object]) -> str:
     return (
         f"{run['date']}: {run['machine']}. {run['rounds']} rounds with slices of "
-        f"{run['seconds_per_slice']} s; the run took {run['took_seconds']} s."
+        f"{run['seconds_per_slice']} s; the run took {run['took_seconds']} s, "
+        f"during which other work kept {run['foreign_cores']} cores busy."
     )

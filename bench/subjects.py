@@ -88,7 +88,7 @@ http {{
   scgi_temp_path scgi;
   keepalive_requests 1000000000;
   client_max_body_size 0;
-  client_body_buffer_size 1m;
+  client_body_buffer_size 64k;
   upstream the_upstream {{
     server 127.0.0.1:{upstream_port};
     keepalive 64;
@@ -101,6 +101,7 @@ http {{
       proxy_http_version 1.1;
       proxy_set_header Connection "";
       proxy_buffering off;
+      proxy_request_buffering off;
     }}
   }}
 }}

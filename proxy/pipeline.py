@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from proxy import messages
+from proxy.decoding import NotDecodable, decoder_for
 from proxy.exchange import Exchange, Stage
 from proxy.headers import Headers, first, replaced, to_upstream
 from proxy.messages import ChatRequest
@@ -18,6 +19,7 @@ from proxy.relay import Client, relay
 from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.watching import Watch, watch
 
+_REFUSALS = (400, 422)
 # How much of a refusal is read to learn what was refused.
 _MAX_REFUSAL = 64 * 1024
 
@@ -75,13 +77,19 @@ class ChatPipeline:
         return replace(unchanged, headers=headers, body=body)
 
     async def _forward(self, unchanged: Outgoing, asking: Outgoing | None) -> tuple[Answer, Watch]:
-        if asking is not None:
-            answer = await self._upstream.send(asking)
-            if not await _refuses_stream_options(answer):
-                return answer, watch(answer.headers, hide_usage=True)
-            answer.close()
-            self._ask_for_usage = False
-            self._metrics.resent("stream_options")
+        if asking is None:
+            return await self._forward_unchanged(unchanged)
+        answer = await self._upstream.send(asking)
+        if not await _names_stream_options(answer):
+            return answer, watch(answer.headers, hide_usage=True)
+        answer.close()
+        self._metrics.resent("stream_options")
+        answer, watched = await self._forward_unchanged(unchanged)
+        # Some servers quote the whole request in any refusal: only if it was our wish is it not made again.
+        self._ask_for_usage = answer.status in _REFUSALS
+        return answer, watched
+
+    async def _forward_unchanged(self, unchanged: Outgoing) -> tuple[Answer, Watch]:
         answer = await self._upstream.send(unchanged)
         return answer, watch(answer.headers, hide_usage=False)
 
@@ -91,11 +99,12 @@ class ChatPipeline:
         exchange.spent(Stage.RECORD, began)
 
 
-async def _refuses_stream_options(answer: Answer) -> bool:
-    if answer.status not in (400, 422):
+async def _names_stream_options(answer: Answer) -> bool:
+    """Does the upstream refuse the request with words about our wish? The answer can be read again."""
+    if answer.status not in _REFUSALS:
         return False
+    refusal = b""
     try:
-        refusal = b""
         while not answer.complete and len(refusal) < _MAX_REFUSAL:
             refusal += await answer.read()
         refusal += answer.read_ready()
@@ -103,4 +112,7 @@ async def _refuses_stream_options(answer: Answer) -> bool:
         answer.close()
         raise
     answer.put_back(refusal)
-    return b"stream_options" in refusal
+    try:
+        return b"stream_options" in decoder_for(first(answer.headers, b"content-encoding")).feed(refusal)
+    except NotDecodable:
+        return False

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 from openai import AsyncOpenAI
 
 from proxy.simulator import Simulator
 from tests.running import Running, running
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests run on the loop that users run on."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

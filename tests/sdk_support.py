@@ -118,17 +118,14 @@ class Peer:
 
     async def request(self) -> Request:
         """The next request, whose length is declared if it has a body."""
+        received = await self.receive_head()
+        lines = received.lower().split(b"\r\n")
+        lengths = [int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:")]
+        return Request(received, await self.receive(sum(lengths)))
+
+    async def receive_head(self) -> bytes:
         async with asyncio.timeout(PATIENCE):
-            received = await self._reader.readuntil(b"\r\n\r\n")
-            length = next(
-                (
-                    int(line.partition(b":")[2])
-                    for line in received.split(b"\r\n")
-                    if line.lower().startswith(b"content-length:")
-                ),
-                0,
-            )
-            return Request(received, await self._reader.readexactly(length))
+            return await self._reader.readuntil(b"\r\n\r\n")
 
     async def receive(self, length: int) -> bytes:
         async with asyncio.timeout(PATIENCE):
