@@ -86,7 +86,8 @@ class ChatPipeline:
         self._metrics.resent("stream_options")
         answer, watched = await self._forward_unchanged(unchanged)
         # Some servers quote the whole request in any refusal: only if it was our wish is it not made again.
-        self._ask_for_usage = answer.status in _REFUSALS
+        if answer.status not in _REFUSALS:
+            self._ask_for_usage = False
         return answer, watched
 
     async def _forward_unchanged(self, unchanged: Outgoing) -> tuple[Answer, Watch]:

@@ -134,6 +134,13 @@ class Peer:
     def send(self, *data: bytes) -> None:
         self._writer.write(b"".join(data))
 
+    async def trickle(self, body: bytes, size: int) -> None:
+        """A chunked body in pieces that will mostly be read one by one, though nothing may depend on it."""
+        for start in range(0, len(body), size):
+            self.send(framed(body[start : start + size]))
+            await asyncio.sleep(0)
+        self.send(LAST_CHUNK)
+
     async def left(self) -> None:
         """Until the other side has gone."""
         async with asyncio.timeout(PATIENCE):

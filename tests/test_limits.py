@@ -101,6 +101,25 @@ async def test_the_time_an_upstream_takes_for_an_upload_is_not_the_clients(upstr
     server.close()
 
 
+@pytest.mark.parametrize("path", ["/v1/files", "/v1/chat/completions"])
+async def test_an_upstream_that_takes_nothing_of_a_request_is_given_up(path: str) -> None:
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await left.wait()
+        writer.close()
+
+    left = asyncio.Event()
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=2**16)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with running(url, timeouts={"idle": 0.3}) as proxy, wire(proxy.port) as connection:
+        sending = asyncio.ensure_future(connection.send(request("POST", path, body=bytes(30_000_000))))
+        answer = await connection.answer()
+        assert (answer.status, code(answer)) == (504, "upstream_timeout")
+        left.set()
+        sending.cancel()
+    server.close()
+
+
 async def test_a_chat_body_over_the_limit_is_refused_before_it_is_read(upstream: Simulator) -> None:
     async with (
         running(upstream.base_url, limits={"chat_body": 1000}) as proxy,

@@ -25,6 +25,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._writing_paused = False
+        self._full_since = 0.0  # since when the upstream takes no more of the request
         self._reading_paused = False
         self._unread = 0
         self._deadline = 0.0
@@ -40,7 +41,7 @@ class Connection(asyncio.Protocol):
         self._unread = 0
         self._deadline = self._loop.time() + self._first_byte
         if self._watchdog is None:
-            self._watchdog = self._loop.call_at(self._deadline, self._watch)
+            self._watch()
 
     def write(self, *data: bytes) -> None:
         if self._transport is not None:
@@ -144,20 +145,22 @@ class Connection(asyncio.Protocol):
     def _watch(self) -> None:
         self._watchdog = None
         now = self._loop.time()
-        if self._reading_paused or self._writing_paused:
+        if self._reading_paused:
             self._deadline = now + self._idle  # a slow client is not a silent upstream
+        elif self._writing_paused:
+            self._deadline = self._full_since + self._idle
         if now < self._deadline:
-            self._watchdog = self._loop.call_at(self._deadline, self._watch)
-        elif self._reader.complete:
-            return
-        elif self.answered:
-            self.fail(
-                UpstreamTimeout(
-                    f"The upstream sent nothing for {self._idle:g} s in the middle of its answer."
-                )
-            )
-        else:
-            self.fail(UpstreamTimeout(f"The upstream did not begin to answer within {self._first_byte:g} s."))
+            # The deadline comes nearer when the answer begins, but never nearer than the idle time.
+            self._watchdog = self._loop.call_at(min(self._deadline, now + self._idle), self._watch)
+        elif not self._reader.complete:
+            self.fail(UpstreamTimeout(self._what_is_late()))
+
+    def _what_is_late(self) -> str:
+        if self._writing_paused:
+            return f"The upstream took nothing of the request for {self._idle:g} s."
+        if self.answered:
+            return f"The upstream sent nothing for {self._idle:g} s in the middle of its answer."
+        return f"The upstream did not begin to answer within {self._first_byte:g} s."
 
     # Called by the event loop.
 
@@ -201,6 +204,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writing_paused = True
+        self._full_since = self._loop.time()
 
     def resume_writing(self) -> None:
         self._writing_paused = False
