@@ -116,8 +116,8 @@ class LoadGenerator:
 def run(rounds: int, seconds: float, say: Callable[[str], None]) -> Results:
     with tempfile.TemporaryDirectory(prefix="tailfold-bench-") as name, ExitStack() as children:
         folder = Path(name)
-        load = LoadGenerator(children.enter_context(_load_generator(folder)))
         running = _start_all(folder, children)
+        load = LoadGenerator(children.enter_context(_load_generator(folder)))  # last: it is ended first
         results = Results(defaultdict(list), defaultdict(list), defaultdict(list), {})
         say("warming up")
         for workload in WORKLOADS:

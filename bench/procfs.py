@@ -29,13 +29,13 @@ def family(pid: int) -> list[int]:
 def cpu_seconds(pids: Iterable[int]) -> float:
     """User and system time of all their threads.
 
-    From each process's CPU clock: the sum of utime and stime in /proc/PID/stat, but not cut to ticks of 10 ms.
+    From their CPU clocks: the sum of utime and stime in /proc/PID/stat, but not cut to ticks of 10 ms.
     """
     return sum(time.clock_gettime(_cpu_clock(pid)) for pid in pids)
 
 
 def foreign_seconds() -> float:
-    """CPU time that was neither ours nor our ended children's: what else the machine did, since some start."""
+    """CPU time that was neither ours nor our ended children's: what else the machine has done."""
     return _busy_seconds() - sum(os.times()[:4])
 
 

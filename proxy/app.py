@@ -38,6 +38,7 @@ class Tailfold:
         self.metrics = Metrics()
         self.edge = Edge(self.metrics, stall=settings.timeouts.idle)
         self._tasks = Tasks()
+        self._patience: asyncio.Timeout | None = None  # of a drain
         self.upstream = _upstream(settings, self.metrics, self._tasks)
         self._listener = Listener(self._application(), _server_limits(settings), self.metrics)
 
@@ -49,13 +50,20 @@ class Tailfold:
         self.edge.draining = True
         self._listener.stop_accepting()
         try:
-            async with asyncio.timeout(self._settings.timeouts.drain):
+            async with asyncio.timeout(self._settings.timeouts.drain) as self._patience:
                 await self.edge.idle()
         except TimeoutError:
             log.warning("requests broken off at the end of the drain time")
+        finally:
+            self._patience = None
         await self._listener.close()
         await self._tasks.close(timeout=0)
         self.upstream.close()
+
+    def hurry(self) -> None:
+        """End a drain now: somebody has asked for the second time."""
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time())
 
     def _application(self) -> web.Application:
         settings, edge = self._settings, self.edge
@@ -83,9 +91,14 @@ async def serve(settings: Settings, sock: socket.socket, *, on_ready: Callable[[
     """Serve on a bound socket until SIGTERM or SIGINT; returns when all has ended."""
     tailfold = Tailfold(settings)
     asked_to_end = asyncio.Event()
+
+    def end() -> None:
+        tailfold.hurry()
+        asked_to_end.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_end.set)
+        loop.add_signal_handler(number, end)
     await tailfold.start(sock)
     on_ready()
     await asked_to_end.wait()

@@ -51,6 +51,19 @@ async def test_a_stream_that_does_not_end_in_time_is_broken_off_visibly(upstream
     await upstream.wait_until(lambda: upstream.active == 0)
 
 
+async def test_somebody_in_a_hurry_does_not_wait_for_the_drain(upstream: Simulator) -> None:
+    async with running(upstream.base_url, timeouts={"drain": 3600}) as proxy, wire(proxy.port) as connection:
+        upstream.fail_next(Fault.HANG_BEFORE_HEADERS)
+        await connection.send(request("POST", "/v1/chat/completions", body=CHAT))
+        await upstream.wait_for_request(1)
+        draining = asyncio.ensure_future(proxy.app.drain())
+        await asyncio.sleep(0)  # lets the drain begin
+        proxy.app.hurry()
+        await draining
+        assert await connection.closed() == b""
+    await upstream.wait_until(lambda: upstream.active == 0)
+
+
 async def test_an_idle_connection_is_closed_at_once(upstream: Simulator) -> None:
     async with running(upstream.base_url) as proxy, wire(proxy.port) as connection:
         await connection.send(request())

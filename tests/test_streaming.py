@@ -1,4 +1,4 @@
-"""What arrives is passed on as it arrives: the upstream sends nothing before the client has the last piece."""
+"""What arrives is passed on as it arrives: the upstream sends no piece before the client has the last one."""
 
 from __future__ import annotations
 
