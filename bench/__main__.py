@@ -31,6 +31,8 @@ def arguments() -> argparse.Namespace:
     given.seconds = given.seconds or (0.15 if given.quick else 0.6)
     if given.rounds < 1 or given.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
+    if given.quick and given.write:
+        parser.error("a quick run is too short to be written down")
     return given
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from statistics import median
 
@@ -43,7 +43,7 @@ class Quantity:
     values: dict[str, Values]
     comparison: Comparison = Comparison.RATIO
     limit: Limit | None = None
-    decimals: int = field(default=0)
+    decimals: int = 0
 
     def middle(self, subject: str) -> float | None:
         values = self.values.get(subject)

@@ -140,19 +140,15 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = perf_counter()
-        if not self._waiting:
-            return self._volley.failed(WrongAnswer(f"bytes that nobody asked for: {data[:80]!r}"))
         self._received += data
         try:
-            if not self._body_start and not self._read_head():
-                return None
-            if not self._first_byte_at and len(self._received) > self._body_start:
-                self._first_byte_at = now
-            self._finish_if_whole(now)
+            if not self._waiting:
+                raise WrongAnswer(f"bytes that nobody asked for: {data[:80]!r}")
+            if self._body_start or self._read_head():
+                self._read_body(now)
         except (WrongAnswer, ValueError) as failure:
             self._waiting = False
             self._volley.failed(failure)
-        return None
 
     def _read_head(self) -> bool:
         end = self._received.find(b"\r\n\r\n")
@@ -164,7 +160,9 @@ class Connection(asyncio.Protocol):
         self._length = body_length(self._received[:end].lower())
         return True
 
-    def _finish_if_whole(self, now: float) -> None:
+    def _read_body(self, now: float) -> None:
+        if not self._first_byte_at and len(self._received) > self._body_start:
+            self._first_byte_at = now
         body = self._body()
         if body is None:
             return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -27,27 +28,30 @@ _NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"expect", b"content-length", b"x-conve
 _OURS = b"x-tailfold-"
 
 
-def to_upstream(received: Iterable[tuple[bytes, bytes]]) -> Headers:
+def to_upstream(received: Sequence[tuple[bytes, bytes]]) -> Headers:
     """What a client's request says to the upstream, without what it says to us."""
-    received = tuple(received)
     named = _connection_named(received)
-    return [
-        (name, value)
-        for name, value in received
-        if (lower := name.lower()) not in _NOT_FORWARDED
-        and lower not in named
-        and not lower.startswith(_OURS)
-    ]
+    return [pair for pair in received if _is_forwarded(pair[0]) and not (named and pair[0].lower() in named)]
 
 
 def to_client(received: Headers) -> Headers:
     """What an answer says to the client; `Content-Length` stays: the body is the same."""
     named = _connection_named(received)
-    return [
-        (name, value)
-        for name, value in received
-        if (lower := name.lower()) not in _HOP_BY_HOP and lower not in named
-    ]
+    return [pair for pair in received if _is_end_to_end(pair[0]) and not (named and pair[0].lower() in named)]
+
+
+# The same few names come with every request, so each is judged once.
+
+
+@lru_cache(maxsize=1024)
+def _is_forwarded(name: bytes) -> bool:
+    lower = name.lower()
+    return lower not in _NOT_FORWARDED and not lower.startswith(_OURS)
+
+
+@lru_cache(maxsize=1024)
+def _is_end_to_end(name: bytes) -> bool:
+    return name.lower() not in _HOP_BY_HOP
 
 
 def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:
@@ -79,8 +83,7 @@ def replaced(headers: Headers, wanted: bytes, value: bytes) -> Headers:
 
 def head_bytes(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """A message head on the wire; a line break inside a value would be a second header, so it is refused."""
-    lines = [start_line]
-    lines.extend([name + b": " + value for name, value in headers])
+    lines = [start_line, *map(b": ".join, headers)]
     head = b"\r\n".join(lines)
     if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
         raise ValueError("line break inside a header")
@@ -89,13 +92,19 @@ def head_bytes(start_line: bytes, headers: Iterable[tuple[bytes, bytes]]) -> byt
 
 def _connection_named(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     """The headers that `Connection` declares to be of one hop only."""
-    named: list[bytes] = []
+    named: frozenset[bytes] = frozenset()
     for name, value in headers:
         if len(name) == 10 and name.lower() == b"connection":
-            named.extend(token.strip().lower() for token in value.split(b","))
-    # `Connection: authorization` is an attack, not a wish: what carries the request's meaning stays.
-    return frozenset(named) - _NEVER_NAMED if named else _NONE
+            named |= _tokens(value)
+    return named
 
 
-_NONE: frozenset[bytes] = frozenset()
+@lru_cache(maxsize=256)
+def _tokens(connection: bytes) -> frozenset[bytes]:
+    """What one value of `Connection` names, without its usual words and without what must not be named."""
+    tokens = frozenset(token.strip().lower() for token in connection.split(b","))
+    return tokens - _NEVER_NAMED - {b"keep-alive", b"close", b""}
+
+
+# `Connection: authorization` is an attack, not a wish: what carries the request's meaning stays.
 _NEVER_NAMED = frozenset({b"authorization", b"content-type", b"content-length", b"content-encoding", b"host"})

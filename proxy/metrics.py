@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from proxy.exchange import Exchange, Stage
+from proxy.exchange import Exchange, Route, Stage
+from proxy.usage import Usage
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OVERHEAD = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 OTHER = "other"
+TOKEN_KINDS = ("uncached", "cache_read", "output")
 
 
 class Metrics:
@@ -87,24 +90,34 @@ class Metrics:
             multiprocess_mode="livesum",
             registry=registry,
         )
-        self._stages = {stage: self._overhead.labels(stage.value) for stage in Stage}
+        # Looking up a labelled child costs more than counting, so the ones in use are kept at hand.
+        self._seconds_of = {route: self._seconds.labels(route.value) for route in Route}
+        self._first_byte_of = {route: self._first_byte.labels(route.value) for route in Route}
+        self._overhead_of = {stage: self._overhead.labels(stage.value) for stage in Stage}
+        self._requests_of = cache(
+            lambda route, model, status: self._requests.labels(route, model, str(status))
+        )
+        self._tokens_of = cache(lambda model: tuple(self._tokens.labels(model, kind) for kind in TOKEN_KINDS))
 
     def observe(self, exchange: Exchange, model: str, seconds: float) -> None:
         """Count one finished exchange; `model` is a known name or `other`."""
-        route = exchange.route.value
-        self._requests.labels(route, model, str(exchange.status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        route = exchange.route
+        self._requests_of(route, model, exchange.status).inc()
+        self._seconds_of[route].observe(seconds)
         if exchange.first_byte is not None:
-            self._first_byte.labels(route).observe(exchange.first_byte - exchange.started)
+            self._first_byte_of[route].observe(exchange.first_byte - exchange.started)
         for stage, spent in exchange.stages.items():
-            self._stages[stage].observe(spent)
+            self._overhead_of[stage].observe(spent)
         if exchange.error is not None:
             self._errors.labels(exchange.error).inc()
         if exchange.usage is not None:
-            usage = exchange.usage
-            self._tokens.labels(model, "uncached").inc(usage.prompt - usage.cached)
-            self._tokens.labels(model, "cache_read").inc(usage.cached)
-            self._tokens.labels(model, "output").inc(usage.completion)
+            self._count_tokens(model, exchange.usage)
+
+    def _count_tokens(self, model: str, usage: Usage) -> None:
+        uncached, cache_read, output = self._tokens_of(model)
+        uncached.inc(usage.prompt - usage.cached)
+        cache_read.inc(usage.cached)
+        output.inc(usage.completion)
 
     def usage_missing(self) -> None:
         self._unreported.inc()

@@ -21,7 +21,8 @@ _EVENT_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 # Inside a JSON string every quote is escaped, so these never match what a model wrote.
 _HAS_USAGE = re.compile(rb'"usage"\s*:\s*\{')
-_FINISHED = re.compile(rb'(?:^|[\r\n])data: ?\[DONE\]|"finish_reason"\s*:\s*"')
+_HAS_FINISH_REASON = re.compile(rb'"finish_reason"\s*:\s*"')
+_IS_DONE = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 
 # What a chunk carries whoever sends it. An event with anything else in it is not ours to take out.
 _ENVELOPE = frozenset(
@@ -41,6 +42,18 @@ _ENVELOPE = frozenset(
 )
 
 
+def _next_end(seen: bytes, start: int) -> int:
+    """Where the event ends that is being read at `start`; 0 if it does not end yet."""
+    found = _EVENT_END.search(seen, start)
+    return found.end() if found else 0
+
+
+def _next_plain_end(seen: bytes, start: int) -> int:
+    """The same where no CR is about, eight times as fast."""
+    found = seen.find(b"\n\n", start)
+    return found + 2 if found >= 0 else 0
+
+
 class EventSplitter:
     """Cuts a stream into events, ends included: what comes out and `pending` are all that went in."""
 
@@ -51,11 +64,12 @@ class EventSplitter:
         # An end may lie across the seam, but never begins more than three bytes before it.
         search_from = max(0, len(self.pending) - 3)
         seen = self.pending + data if self.pending else data
+        next_end = _next_end if b"\r" in seen else _next_plain_end
         events: list[bytes] = []
         start = 0
-        while end := _EVENT_END.search(seen, search_from):
-            events.append(seen[start : end.end()])
-            start = search_from = end.end()
+        while end := next_end(seen, search_from):
+            events.append(seen[start:end])
+            start = search_from = end
         self.pending = seen[start:] if start else seen
         if len(self.pending) > MAX_EVENT:
             events.append(self.pending)
@@ -84,8 +98,7 @@ class ChatStream:
 
     def _unasked(self, event: bytes) -> bool:
         """Note what the event says; true if it is the usage chunk that the client did not ask for."""
-        if not self.finished and _FINISHED.search(event):
-            self.finished = True
+        self.finished = self.finished or _finishes(event)
         if not _HAS_USAGE.search(event):
             return False
         chunk = _chunk_of(event)
@@ -98,6 +111,10 @@ class ChatStream:
             and isinstance(chunk.get("usage"), dict)
             and chunk.keys() <= _ENVELOPE
         )
+
+
+def _finishes(event: bytes) -> bool:
+    return bool(_HAS_FINISH_REASON.search(event) or (b"[DONE]" in event and _IS_DONE.search(event)))
 
 
 def _chunk_of(event: bytes) -> dict[str, Any] | None:

@@ -134,6 +134,10 @@ class Peer:
     def send(self, *data: bytes) -> None:
         self._writer.write(b"".join(data))
 
+    async def taken(self) -> None:
+        """Until what was sent is on its way, more or less; not before the other side reads."""
+        await self._writer.drain()
+
     async def trickle(self, body: bytes, size: int) -> None:
         """A chunked body in pieces that will mostly be read one by one, though nothing may depend on it."""
         for start in range(0, len(body), size):
@@ -149,9 +153,6 @@ class Peer:
                     pass
             except ConnectionResetError:
                 pass  # gone is gone
-
-    def stop_reading(self) -> None:
-        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
 
     async def close(self) -> None:
         self._writer.close()

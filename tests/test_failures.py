@@ -28,6 +28,7 @@ from tests.sdk_support import (
     PATIENCE,
     PLAIN_ANSWER,
     ManualUpstream,
+    Peer,
     asked,
     delta,
     framed,
@@ -42,8 +43,9 @@ HELLO = chat(user("one two three four five six seven eight"))
 TEXT: str = HELLO["messages"][0]["content"]
 ASK = {"include_usage": True}
 
-SHORT = 0.3  # for the timeout that a test is about
+SHORT = 0.5  # for the timeout that a test is about
 IMPATIENT = {"first_byte": SHORT, "idle": SHORT}
+LONG_ENOUGH = 1.0  # for a request to reach the upstream before its client gives up, even on a busy machine
 
 # What the SDK raises for an answer that breaks: its own error before the body, the transport's within it.
 BROKEN = (APIConnectionError, httpx.TransportError)
@@ -53,6 +55,17 @@ WAYS = pytest.mark.parametrize(
     [{}, {"stream": True}, {"stream": True, "stream_options": ASK}],
     ids=["plain", "streamed", "streamed with usage"],
 )
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Simulator]:
+    async with simulated() as simulator:
+        yield simulator
+
+
+def simulated(**config: Any) -> Simulator:
+    # Loading a tokenizer would hold up everybody in this event loop, and so set off the short timeouts.
+    return Simulator(SimulatorConfig(counting="rough", **config))
 
 
 @asynccontextmanager
@@ -120,8 +133,7 @@ def refused(status: int, code: str) -> Iterator[None]:
     assert isinstance(caught.value.body, dict)
     message = caught.value.body.pop("message")
     assert caught.value.body == {"type": "tailfold_error", "param": None, "code": code}
-    assert isinstance(message, str)
-    assert message.endswith((".", ")")) or ": " in message
+    assert message
     assert "sk-test" not in message
 
 
@@ -139,43 +151,41 @@ def refused(status: int, code: str) -> Iterator[None]:
 )
 @pytest.mark.parametrize("coding", ["", "gzip"])
 async def test_an_answer_that_breaks_off_is_never_taken_for_whole(
-    upstream: Simulator,
-    impatient: tuple[Running, AsyncOpenAI],
-    fault: Fault,
-    code: str,
-    options: dict[str, Any],
-    coding: str,
+    upstream: Simulator, fault: Fault, code: str, options: dict[str, Any], coding: str
 ) -> None:
-    proxy, client = impatient
-    upstream.fail_next(fault)
-    heard: list[ChatCompletionChunk] = []
-    headers = {"x-sim-compress": coding} if coding else {}
-    with pytest.raises(BROKEN):
-        await talk(client, heard, extra_headers=headers, **options)
-    if options:
-        assert said(heard).startswith("one")
-        assert all(chunk.choices[0].finish_reason is None for chunk in heard)
-    await upstream.wait_until(lambda: upstream.active == 0)
-    await at_rest(proxy)
-    assert errors(proxy) == {code: 1}
-    assert upstream.arrived == 1
-    await serves(client)
+    async with through(upstream.base_url, timeouts=timeouts_for(fault)) as (proxy, client):
+        upstream.fail_next(fault)
+        heard: list[ChatCompletionChunk] = []
+        headers = {"x-sim-compress": coding} if coding else {}
+        with pytest.raises(BROKEN):
+            await talk(client, heard, extra_headers=headers, **options)
+        if options:
+            assert said(heard).startswith("one")
+            assert all(chunk.choices[0].finish_reason is None for chunk in heard)
+        await upstream.wait_until(lambda: upstream.active == 0)
+        await at_rest(proxy)
+        assert errors(proxy) == {code: 1}
+        assert upstream.arrived == 1
+        await serves(client)
+
+
+def timeouts_for(fault: Fault) -> dict[str, float]:
+    return IMPATIENT if fault in (Fault.HANG_BEFORE_HEADERS, Fault.HANG_MID_STREAM) else {}
 
 
 @pytest.mark.parametrize("stream_options", [None, ASK], ids=["unasked", "asked"])
 @pytest.mark.parametrize("coding", ["", "gzip"])
 async def test_a_stream_that_only_the_connections_end_ends_breaks_if_it_did_not_say_that_it_is_done(
-    upstream: Simulator, impatient: tuple[Running, AsyncOpenAI], stream_options: Any, coding: str
+    upstream: Simulator, tailfold: Running, client: AsyncOpenAI, stream_options: Any, coding: str
 ) -> None:
-    proxy, client = impatient
     upstream.fail_next(Fault.CUT_STREAM_CLOSE_DELIMITED)
     heard: list[ChatCompletionChunk] = []
     headers = {"x-sim-compress": coding} if coding else {}
     with pytest.raises(BROKEN):
         await streamed(client, HELLO, heard, stream_options=stream_options, extra_headers=headers)
     assert said(heard).startswith("one two")
-    await at_rest(proxy)
-    assert errors(proxy) == {"upstream_disconnected": 1}
+    await at_rest(tailfold)
+    assert errors(tailfold) == {"upstream_disconnected": 1}
     await serves(client)
 
 
@@ -229,17 +239,15 @@ async def test_a_client_of_http_1_0_is_reset_because_the_end_of_the_connection_w
 @pytest.mark.parametrize(
     "fault", [Fault.RESET_MID_CHUNK, Fault.TRUNCATED_BODY, Fault.HANG_MID_STREAM, Fault.HANG_BEFORE_HEADERS]
 )
-async def test_other_paths_break_as_visibly(
-    upstream: Simulator, impatient: tuple[Running, AsyncOpenAI], fault: Fault
-) -> None:
-    proxy, client = impatient
-    stored = await client.files.create(file=("big.bin", b"x" * 3_000_000), purpose="batch")
-    upstream.fail_next(fault)
-    with pytest.raises(APIError):
-        await client.files.content(stored.id)
-    await upstream.wait_until(lambda: upstream.active == 0)
-    await at_rest(proxy)
-    assert (await client.files.content(stored.id)).content == b"x" * 3_000_000
+async def test_other_paths_break_as_visibly(upstream: Simulator, fault: Fault) -> None:
+    async with through(upstream.base_url, timeouts=timeouts_for(fault)) as (proxy, client):
+        stored = await client.files.create(file=("big.bin", b"x" * 3_000_000), purpose="batch")
+        upstream.fail_next(fault)
+        with pytest.raises(APIError):
+            await client.files.content(stored.id)
+        await upstream.wait_until(lambda: upstream.active == 0)
+        await at_rest(proxy)
+        assert (await client.files.content(stored.id)).content == b"x" * 3_000_000
 
 
 async def test_a_chunk_that_is_no_chunk_breaks_the_stream(
@@ -317,28 +325,50 @@ async def test_an_upstream_that_does_not_speak_http_is_a_bad_gateway(
 
 
 async def test_a_long_answer_has_no_limit_as_long_as_it_goes_on() -> None:
-    config = SimulatorConfig(chunk_delay=0.1)
     async with (
-        Simulator(config) as upstream,
+        simulated(chunk_delay=0.1) as upstream,
         through(upstream.base_url, timeouts={"first_byte": 1.0, "idle": 1.0}) as (_, client),
     ):
-        text = " ".join(["word"] * 12)
+        text = "word" * 12
         assert said(await streamed(client, chat(user(text)))) == text
+
+
+# More than the sockets on the way can hold.
+LARGE = "x" * (48 * 2**20)
 
 
 @pytest.mark.parametrize("path", ["chat", "files"])
 async def test_an_upstream_that_stops_reading_a_request_is_a_timeout(
     manual: ManualUpstream, path: str
 ) -> None:
-    """More than the sockets on the way can hold, to a server that reads none of it."""
-    large = "x" * (48 * 2**20)
     async with through(manual.base_url, timeouts=IMPATIENT) as (proxy, client):
         with refused(504, "upstream_timeout"):
-            if path == "chat":
-                await asked(client, chat(user(large)))
-            else:
-                await client.files.create(file=("large", large.encode()), purpose="batch")
+            await send_large(client, path)
         await at_rest(proxy)
+
+
+@pytest.mark.parametrize("path", ["chat", "files"])
+async def test_an_upstream_that_reads_slowly_but_steadily_is_waited_for(
+    manual: ManualUpstream, path: str
+) -> None:
+    async with through(manual.base_url, timeouts={"idle": 1.0}) as (_, client):
+        sending = asyncio.create_task(send_large(client, path))
+        peer = await manual.accept()
+        await peer.receive_head()
+        for _ in range(16):  # longer in all than the idle time
+            await peer.receive(len(LARGE) // 16)
+            await asyncio.sleep(0.1)
+        peer.send(head("418 Enough", ("content-length", "0"), ("connection", "close")))
+        with pytest.raises(APIStatusError) as answered:
+            await sending
+        assert answered.value.status_code == 418
+
+
+async def send_large(client: AsyncOpenAI, path: str) -> None:
+    if path == "chat":
+        await asked(client, chat(user(LARGE)))
+    else:
+        await client.files.create(file=("large", LARGE.encode()), purpose="batch")
 
 
 # Upstreams that cannot be reached.
@@ -388,7 +418,7 @@ async def test_an_upstream_that_comes_back_is_used_again(
     await upstream.__aexit__(None, None, None)
     with refused(502, "upstream_unreachable"):
         await talk(client)
-    async with Simulator(port=port):
+    async with Simulator(SimulatorConfig(counting="rough"), port=port):
         await serves(client)
     assert errors(tailfold) == {"upstream_unreachable": 1}
 
@@ -408,7 +438,7 @@ async def test_a_client_that_leaves_while_the_connection_is_made_is_not_waited_f
     with black_hole() as port:
         async with through(f"http://127.0.0.1:{port}/v1", timeouts={"connect": 600}) as (proxy, client):
             with pytest.raises(APITimeoutError):
-                await talk(client, timeout=SHORT)
+                await talk(client, timeout=LONG_ENOUGH)
             await at_rest(proxy)
             assert errors(proxy) == {"client_disconnected": 1}
 
@@ -431,7 +461,7 @@ def ca_file(authority: trustme.CA, tmp_path: Path) -> Path:
 def certified(authority: trustme.CA, name: str = "127.0.0.1") -> Simulator:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(name).configure_cert(context)
-    return Simulator(ssl_context=context)
+    return Simulator(SimulatorConfig(counting="rough"), ssl_context=context)
 
 
 @WAYS
@@ -497,7 +527,7 @@ async def test_an_encrypted_answer_that_breaks_off_is_never_taken_for_whole(
 ) -> None:
     async with (
         certified(authority) as upstream,
-        through(upstream.base_url, tls={"ca_file": ca_file}, timeouts=IMPATIENT) as (_, client),
+        through(upstream.base_url, tls={"ca_file": ca_file}, timeouts=timeouts_for(fault)) as (_, client),
     ):
         upstream.fail_next(fault)
         with pytest.raises(BROKEN):
@@ -538,16 +568,15 @@ async def test_a_client_that_is_cancelled_ends_the_upstreams_work(
     await serves(client)
 
 
-@WAYS
-@pytest.mark.parametrize("place", HANGS)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("place", ["before the head", "before the first byte", "in the middle"])
 async def test_a_client_that_loses_patience_ends_the_upstreams_work(
-    upstream: Simulator, tailfold: Running, client: AsyncOpenAI, place: str, options: dict[str, Any]
+    upstream: Simulator, tailfold: Running, client: AsyncOpenAI, place: str, stream: bool
 ) -> None:
     upstream.perform_next(HANGS[place])
     with pytest.raises((APITimeoutError, httpx.ReadTimeout)):
-        await talk(client, timeout=SHORT, **options)
-    await upstream.wait_until(lambda: upstream.active == 0)
-    assert upstream.cancelled == 1
+        await talk(client, timeout=LONG_ENOUGH, stream=stream)
+    await upstream.wait_until(lambda: upstream.cancelled == 1)
     await at_rest(tailfold)
     assert errors(tailfold) == {"client_disconnected": 1}
     await serves(client)
@@ -571,7 +600,7 @@ async def test_a_stream_that_is_closed_ends_the_upstreams_work(
 
 async def test_a_stream_that_is_left_while_it_flows_ends_the_upstreams_work() -> None:
     async with (
-        Simulator(SimulatorConfig(answer_tokens=100_000, chunk_delay=0.001)) as upstream,
+        simulated(answer_tokens=100_000, chunk_delay=0.001) as upstream,
         through(upstream.base_url) as (proxy, client),
     ):
         body = chat(user("word " * 20_000))
@@ -600,12 +629,20 @@ async def test_a_client_that_leaves_in_the_middle_of_a_download_ends_it(
 async def test_a_client_that_leaves_in_the_middle_of_its_request_leaves_nothing_behind(
     upstream: Simulator, tailfold: Running, client: AsyncOpenAI, path: str
 ) -> None:
-    _, writer = await asyncio.open_connection("127.0.0.1", tailfold.port)
-    writer.write(f"POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nhalf".encode())
+    reader, writer = await asyncio.open_connection("127.0.0.1", tailfold.port)
+    lines = (
+        f"POST /v1/{path} HTTP/1.1",
+        "host: x",
+        "content-length: 1000",
+        "expect: 100-continue",
+        "",
+        "half",
+    )
+    writer.write("\r\n".join(lines).encode())
+    async with asyncio.timeout(PATIENCE):
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     if path == "files":
         await upstream.wait_until(lambda: upstream.active == 1)
-    else:
-        await arrived(tailfold)
     writer.close()
     await writer.wait_closed()
     await upstream.wait_until(lambda: upstream.active == 0)
@@ -616,27 +653,31 @@ async def test_a_client_that_leaves_in_the_middle_of_its_request_leaves_nothing_
     await serves(client)
 
 
-async def arrived(proxy: Running) -> None:
-    """Until a request is being handled; nothing outside the proxy can be waited for."""
-    async with asyncio.timeout(PATIENCE):
-        while proxy.metric("tailfold_in_flight_requests") == 0:
-            await asyncio.sleep(0)
-
-
 async def test_a_client_that_leaves_while_the_upstream_does_not_read_leaves_nothing_behind(
     manual: ManualUpstream,
 ) -> None:
-    """The proxy has stopped reading by then, so nothing but its own clock can tell it."""
-    async with through(manual.base_url, timeouts=IMPATIENT) as (proxy, client):
-        uploading = asyncio.create_task(
-            client.files.create(file=("large", b"x" * (48 * 2**20)), purpose="batch")
-        )
-        await manual.accept()
-        await arrived(proxy)
-        uploading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await uploading
+    """The proxy may have stopped reading by then, so that nothing but its own clock can tell it."""
+    async with through(manual.base_url, timeouts={"idle": 1.0}) as (proxy, client):
+        with pytest.raises(APITimeoutError):
+            await client.files.create(file=("large", LARGE.encode()), purpose="batch", timeout=SHORT)
         await at_rest(proxy)
+
+
+async def test_a_crowd_that_leaves_leaves_nothing_behind(
+    upstream: Simulator, tailfold: Running, client: AsyncOpenAI
+) -> None:
+    upstream.fail_next(Fault.HANG_BEFORE_HEADERS, times=20)
+    upstream.fail_next(Fault.HANG_MID_STREAM, times=20)
+    crowd = [asyncio.create_task(talk(client, stream=number % 2 == 0)) for number in range(40)]
+    await upstream.wait_until(lambda: len(upstream.requests) == 40)
+    for one in crowd:
+        one.cancel()
+    await asyncio.wait(crowd)
+    await upstream.wait_until(lambda: upstream.active == 0)
+    assert upstream.cancelled == 40
+    await at_rest(tailfold)
+    assert errors(tailfold) == {"client_disconnected": 40}
+    await serves(client)
 
 
 # Connections that are kept.
@@ -760,7 +801,7 @@ async def test_an_answer_with_more_than_it_promised_does_not_reach_the_next_clie
     assert await asking == "hand-made"
 
 
-async def _used_once(manual: ManualUpstream, client: AsyncOpenAI, answer: bytes = PLAIN_ANSWER) -> Any:
+async def _used_once(manual: ManualUpstream, client: AsyncOpenAI, answer: bytes = PLAIN_ANSWER) -> Peer:
     """A connection that the proxy keeps for the next request."""
     asking = asyncio.create_task(talk(client))
     peer = await manual.accept()
@@ -824,7 +865,7 @@ async def test_the_sdk_says_the_same_of_a_malformed_stream_either_way(
     async with sdk(upstream.base_url) as direct:
         for way in (direct, client):
             upstream.fail_next(Fault.MALFORMED_SSE)
-            with pytest.raises(orjson.JSONDecodeError.__mro__[1]):
+            with pytest.raises(ValueError):
                 await streamed(way, HELLO)
     await serves(client)
 
@@ -837,10 +878,7 @@ async def test_a_slow_drip_arrives_whole(upstream: Simulator, client: AsyncOpenA
 # Many at once.
 
 
-async def test_one_clients_failure_is_not_anothers(
-    upstream: Simulator, impatient: tuple[Running, AsyncOpenAI]
-) -> None:
-    proxy, client = impatient
+async def test_one_clients_failure_is_not_anothers(upstream: Simulator) -> None:
     faults = [
         Fault.RESET_MID_CHUNK,
         Fault.TRUNCATED_BODY,
@@ -849,12 +887,16 @@ async def test_one_clients_failure_is_not_anothers(
         Fault.DISCONNECT_BEFORE_HEADERS,
         Fault.CUT_STREAM_CLOSE_DELIMITED,
     ]
-    failing = [
-        talk(client, stream=True, extra_headers={"x-sim-fault": fault}) for fault in faults for _ in range(3)
-    ]
-    results = await asyncio.gather(*failing, *(talk(client) for _ in range(20)), return_exceptions=True)
-    assert all(isinstance(result, (*BROKEN, APIStatusError)) for result in results[: len(failing)])
-    assert results[len(failing) :] == [TEXT] * 20
-    await upstream.wait_until(lambda: upstream.active == 0)
-    await at_rest(proxy)
-    await serves(client)
+    patience = {"first_byte": LONG_ENOUGH, "idle": LONG_ENOUGH}
+    async with through(upstream.base_url, timeouts=patience) as (proxy, client):
+        failing = [
+            talk(client, stream=True, extra_headers={"x-sim-fault": fault})
+            for fault in faults
+            for _ in range(3)
+        ]
+        results = await asyncio.gather(*failing, *(talk(client) for _ in range(20)), return_exceptions=True)
+        assert all(isinstance(result, (*BROKEN, APIStatusError)) for result in results[: len(failing)])
+        assert results[len(failing) :] == [TEXT] * 20
+        await upstream.wait_until(lambda: upstream.active == 0)
+        await at_rest(proxy)
+        await serves(client)

@@ -31,6 +31,7 @@ from tests.simulator.talk import chat, user
 HELLO = chat(user("hello"))
 ASKED = orjson.dumps({**HELLO, "stream": True, "stream_options": {"include_usage": True}})
 UNASKED = orjson.dumps({**HELLO, "stream": True})
+BIG = delta("x" * 2**20)
 USAGE_CHUNK = event(choices=[], usage={"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5})
 
 
@@ -81,10 +82,15 @@ class RawStream:
 
 
 async def opened(
-    http: aiohttp.ClientSession, proxy: Running, manual: ManualUpstream, body: bytes, beginning: bytes
+    http: aiohttp.ClientSession,
+    proxy: Running,
+    manual: ManualUpstream,
+    body: bytes,
+    beginning: bytes,
+    path: str = "chat/completions",
 ) -> RawStream:
     """A stream of which the upstream has sent the head and no more."""
-    asking = asyncio.create_task(http.post(f"{proxy.base_url}/chat/completions", data=body).__aenter__())
+    asking = asyncio.create_task(http.post(f"{proxy.base_url}/{path}", data=body).__aenter__())
     peer = await manual.accept()
     await peer.request()
     peer.send(beginning)
@@ -172,17 +178,13 @@ async def test_the_end_of_a_hidden_usage_chunk_is_the_end_of_the_stream(
 async def test_other_streams_are_relayed_as_they_arrive_too(
     proxy: Running, manual: ManualUpstream, http: aiohttp.ClientSession
 ) -> None:
-    asking = asyncio.create_task(http.post(f"{proxy.base_url}/responses", json={"stream": True}).__aenter__())
-    peer = await manual.accept()
-    await peer.request()
-    peer.send(CHUNKED_STREAM)
-    stream = RawStream(await asking, peer)
+    stream = await opened(http, proxy, manual, UNASKED, CHUNKED_STREAM, "responses")
     expected = b""
     for piece in (b"event: response.created\n", b"data: {", b"}\n\n", b"\x00\xff binary"):
         expected += piece
-        peer.send(framed(piece))
+        stream.peer.send(framed(piece))
         assert await stream.until(len(expected)) == expected
-    peer.send(LAST_CHUNK)
+    stream.peer.send(LAST_CHUNK)
     assert await stream.rest() == expected
 
 
@@ -238,9 +240,65 @@ async def test_an_upload_may_be_answered_while_it_is_still_arriving(
     assert await answer.content.read() == b"both"
 
 
+# No faster than it is taken.
+
+MEGABYTES = 96  # more than the sockets on the way hold
+
+
+async def held_up(task: asyncio.Task[None]) -> bool:
+    """Is it kept waiting? A slow machine may say yes for another reason, but never no without reason."""
+    done, _ = await asyncio.wait({task}, timeout=1.0)
+    return not done
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "audio/speech"])
+async def test_a_client_that_does_not_read_holds_the_upstream_up(
+    proxy: Running, manual: ManualUpstream, http: aiohttp.ClientSession, path: str
+) -> None:
+    length = MEGABYTES * 2**20
+    beginning = head("200 OK", ("content-type", "audio/mpeg"), ("content-length", str(length)))
+    stream = await opened(http, proxy, manual, UNASKED, beginning, path)
+
+    async def send() -> None:
+        for _ in range(MEGABYTES):
+            stream.peer.send(bytes(2**20))
+            await stream.peer.taken()
+
+    sending = asyncio.create_task(send())
+    assert await held_up(sending)
+    received = [len(piece) async for piece in stream.answer.content.iter_any()]
+    assert sum(received) == length
+    await sending
+
+
+async def test_an_upstream_that_does_not_read_holds_the_client_up(
+    proxy: Running, manual: ManualUpstream, http: aiohttp.ClientSession
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(MEGABYTES):
+            yield bytes(2**20)
+        sent.set()
+
+    sent = asyncio.Event()
+    headers = {"content-length": str(MEGABYTES * 2**20)}
+    posting = asyncio.create_task(
+        http.post(f"{proxy.base_url}/files", data=pieces(), headers=headers).__aenter__()
+    )
+    peer = await manual.accept()
+    await peer.receive_head()
+    assert await held_up(asyncio.create_task(_until(sent)))
+    for _ in range(MEGABYTES):
+        assert await peer.receive(2**20) == bytes(2**20)
+    peer.send(head("204 No Content"))
+    assert (await posting).status == 204
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
 # As it is.
 
-BIG = delta("x" * 2**20)
 ODD_STREAMS = {
     "crlf": (delta("a") + FINISH + DONE).replace(b"\n", b"\r\n"),
     "cr": (delta("a") + FINISH + DONE).replace(b"\n", b"\r"),
