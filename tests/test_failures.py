@@ -216,6 +216,7 @@ async def test_a_reset_is_not_the_end_of_an_answer_that_only_the_connections_end
         await peer.reset()
         with pytest.raises(aiohttp.ClientPayloadError):
             await answer.content.read()
+        answer.close()
     await at_rest(proxy)
     assert errors(proxy) == {"upstream_disconnected": 1}
 

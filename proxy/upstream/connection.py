@@ -25,7 +25,8 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._writing_paused = False
-        self._full_since = 0.0  # since when the upstream takes no more of the request
+        self._full_since = 0.0  # since when the upstream takes no more of the request …
+        self._unsent = 0  # … of which this much was left then
         self._reading_paused = False
         self._unread = 0
         self._deadline = 0.0
@@ -148,12 +149,19 @@ class Connection(asyncio.Protocol):
         if self._reading_paused:
             self._deadline = now + self._idle  # a slow client is not a silent upstream
         elif self._writing_paused:
-            self._deadline = self._full_since + self._idle
+            self._deadline = self._taken_last(now) + self._idle
         if now < self._deadline:
             # The deadline comes nearer when the answer begins, but never nearer than the idle time.
             self._watchdog = self._loop.call_at(min(self._deadline, now + self._idle), self._watch)
         elif not self._reader.complete:
             self.fail(UpstreamTimeout(self._what_is_late()))
+
+    def _taken_last(self, now: float) -> float:
+        """When the upstream last took some of the request, as far as the looks at it can tell."""
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if unsent != self._unsent:
+            self._unsent, self._full_since = unsent, now
+        return self._full_since
 
     def _what_is_late(self) -> str:
         if self._writing_paused:
