@@ -21,75 +21,39 @@ TOKEN_KINDS = ("uncached", "cache_read", "output")
 
 class Metrics:
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "tailfold_requests_total",
+        self.registry = CollectorRegistry()
+        self._requests = self._counter(
+            "requests_total",
             "Requests by route, model and the status that the client saw.",
-            ("route", "model", "status"),
-            registry=registry,
+            "route",
+            "model",
+            "status",
         )
-        self._seconds = Histogram(
-            "tailfold_request_seconds",
-            "From a request's head to the last byte of its answer.",
-            ("route",),
-            buckets=_SECONDS,
-            registry=registry,
+        self._seconds = self._histogram(
+            "request_seconds", "From a request's head to the last byte of its answer.", "route", _SECONDS
         )
-        self._first_byte = Histogram(
-            "tailfold_first_byte_seconds",
-            "From a request's head to the first byte of its answer.",
-            ("route",),
-            buckets=_SECONDS,
-            registry=registry,
+        self._first_byte = self._histogram(
+            "first_byte_seconds", "From a request's head to the first byte of its answer.", "route", _SECONDS
         )
-        self._overhead = Histogram(
-            "tailfold_overhead_seconds",
-            "Tailfold's own time in a request, by stage; waiting for others is not in it.",
-            ("stage",),
-            buckets=_OVERHEAD,
-            registry=registry,
+        self._overhead = self._histogram(
+            "overhead_seconds",
+            "Tailfold's own time in a request; waiting for others is not in it.",
+            "stage",
+            _OVERHEAD,
         )
-        self._tokens = Counter(
-            "tailfold_upstream_tokens_total",
-            "Tokens that the upstream reported: uncached and cache_read make up the input.",
-            ("model", "kind"),
-            registry=registry,
+        self._tokens = self._counter(
+            "upstream_tokens_total", "Tokens as the upstream reported them, by kind.", "model", "kind"
         )
-        self._unreported = Counter(
-            "tailfold_usage_missing_total",
-            "Successful chat answers that did not say what they cost.",
-            registry=registry,
+        self._unreported = self._counter(
+            "usage_missing_total", "Successful chat answers that did not say what they cost."
         )
-        self._errors = Counter(
-            "tailfold_errors_total",
-            "Errors of Tailfold's own, by code; the upstream's errors are in tailfold_requests_total.",
-            ("code",),
-            registry=registry,
+        self._errors = self._counter(
+            "errors_total", "Errors of Tailfold's own, and clients that left.", "code"
         )
-        self._resends = Counter(
-            "tailfold_upstream_resends_total",
-            "Requests sent a second time, by reason: dead_connection, stream_options.",
-            ("reason",),
-            registry=registry,
-        )
-        self.in_flight = Gauge(
-            "tailfold_in_flight_requests",
-            "Requests being handled now.",
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
-        self.in_flight_bytes = Gauge(
-            "tailfold_in_flight_bytes",
-            "Bytes of request bodies held now.",
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
-        self.connections = Gauge(
-            "tailfold_client_connections",
-            "Client connections open now.",
-            multiprocess_mode="livesum",
-            registry=registry,
-        )
+        self._resends = self._counter("upstream_resends_total", "Requests sent a second time.", "reason")
+        self.in_flight = self._gauge("in_flight_requests", "Requests being handled now.")
+        self.in_flight_bytes = self._gauge("in_flight_bytes", "Bytes of request bodies held now.")
+        self.connections = self._gauge("client_connections", "Client connections open now.")
         # Looking up a labelled child costs more than counting, so the ones in use are kept at hand.
         self._seconds_of = {route: self._seconds.labels(route.value) for route in Route}
         self._first_byte_of = {route: self._first_byte.labels(route.value) for route in Route}
@@ -98,6 +62,16 @@ class Metrics:
             lambda route, model, status: self._requests.labels(route, model, str(status))
         )
         self._tokens_of = cache(lambda model: tuple(self._tokens.labels(model, kind) for kind in TOKEN_KINDS))
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"tailfold_{name}", meaning, labels, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, label: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"tailfold_{name}", meaning, (label,), buckets=buckets, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        # Of several workers, those that are alive are added up.
+        return Gauge(f"tailfold_{name}", meaning, multiprocess_mode="livesum", registry=self.registry)
 
     def observe(self, exchange: Exchange, model: str, seconds: float) -> None:
         """Count one finished exchange; `model` is a known name or `other`."""
