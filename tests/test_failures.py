@@ -36,6 +36,7 @@ from tests.sdk_support import (
     said,
     sdk,
     streamed,
+    whole,
 )
 from tests.simulator.talk import chat, user
 
@@ -370,6 +371,52 @@ async def send_large(client: AsyncOpenAI, path: str) -> None:
         await asked(client, chat(user(LARGE)))
     else:
         await client.files.create(file=("large", LARGE.encode()), purpose="batch")
+
+
+TOO_MUCH = whole(
+    b'{"error":{"message":"Too much.","type":"t","param":null,"code":"too_much"}}',
+    ("content-type", "application/json"),
+    status="413 Content Too Large",
+)
+
+
+@pytest.mark.parametrize("path", ["chat", "files"])
+@pytest.mark.parametrize("then", ["waits", "leaves"])
+async def test_a_refusal_that_comes_before_the_request_was_read_reaches_the_client(
+    manual: ManualUpstream, manually: tuple[Running, AsyncOpenAI], path: str, then: str
+) -> None:
+    proxy, client = manually
+    sending = asyncio.create_task(send_large(client, path))
+    peer = await manual.accept()
+    await peer.receive_head()
+    peer.send(TOO_MUCH)
+    if then == "leaves":
+        await peer.close()
+    with pytest.raises(APIStatusError) as refusal:
+        await sending
+    assert (refusal.value.status_code, refusal.value.code) == (413, "too_much")
+    await at_rest(proxy)
+    assert manual.connections == 1
+    assert errors(proxy) == {}
+
+
+@pytest.mark.parametrize("path", ["chat", "files"])
+async def test_a_connection_that_is_still_full_of_a_refused_request_is_not_used_for_the_next(
+    manual: ManualUpstream, manually: tuple[Running, AsyncOpenAI], path: str
+) -> None:
+    """The upstream may never read what is left, and the next request would wait behind it."""
+    _, client = manually
+    sending = asyncio.create_task(send_large(client, path))
+    peer = await manual.accept()
+    await peer.receive_head()
+    peer.send(TOO_MUCH)
+    with pytest.raises(APIStatusError):
+        await sending
+    asking = asyncio.create_task(talk(client))
+    fresh = await manual.accept()
+    await fresh.request()
+    fresh.send(PLAIN_ANSWER)
+    assert await asking == "hand-made"
 
 
 # Upstreams that cannot be reached.
