@@ -21,14 +21,14 @@ def arguments() -> argparse.Namespace:
         prog="bench",
         description="Measure Tailfold beside no proxy, a bare aiohttp passthrough and nginx; loopback only.",
     )
-    parser.add_argument("--rounds", type=int, help="how often every subject gets its turn (7; quick: 2)")
-    parser.add_argument("--seconds", type=float, help="length of one slice of load (0.6; quick: 0.15)")
+    parser.add_argument("--rounds", type=int, help="how often every subject gets its turn (15; quick: 2)")
+    parser.add_argument("--seconds", type=float, help="length of one slice of load (0.3; quick: 0.15)")
     parser.add_argument("--quick", action="store_true", help="a short run: shows that it works, not how fast")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
     given = parser.parse_args()
-    given.rounds = given.rounds or (2 if given.quick else 7)
-    given.seconds = given.seconds or (0.15 if given.quick else 0.6)
+    given.rounds = given.rounds or (2 if given.quick else 15)
+    given.seconds = given.seconds or (0.15 if given.quick else 0.3)
     if given.rounds < 1 or given.seconds <= 0:
         parser.error("--rounds and --seconds must be positive")
     if given.quick and given.write:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from statistics import median
+from statistics import median, quantiles
 
 from bench.subjects import BARE, DIRECT, TAILFOLD
 
@@ -14,11 +14,11 @@ Values = Sequence[float]  # one per round
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A middle value with the lowest and highest over the rounds."""
+    """The median of all rounds, and between which values the middle half of them lies."""
 
     middle: float
-    lowest: float
-    highest: float
+    lower: float
+    upper: float
 
 
 class Comparison(Enum):
@@ -79,7 +79,14 @@ def paired(ours: Values, theirs: Values, compare: Callable[[float, float], float
     What else the machine did in a round slowed both, so it falls out of the comparison.
     """
     compared = [compare(one, other) for one, other in zip(ours, theirs, strict=True)]
-    return Spread(median(compared), min(compared), max(compared))
+    return spread(compared)
+
+
+def spread(values: Values) -> Spread:
+    if len(values) == 1:
+        return Spread(values[0], values[0], values[0])
+    lower, middle, upper = quantiles(values, n=4, method="inclusive")
+    return Spread(middle, lower, upper)
 
 
 def ratio(one: float, other: float) -> float:

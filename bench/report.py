@@ -108,8 +108,8 @@ def _compared(row: Quantity, other: str) -> str:
     if spread is None:
         return "—"
     if row.comparison is Comparison.DIFFERENCE:
-        return f"{spread.middle:+,.0f} {row.unit} ({spread.lowest:+,.0f} … {spread.highest:+,.0f})"
-    return f"{spread.middle:.2f} {_TIMES} ({spread.lowest:.2f} … {spread.highest:.2f})"
+        return f"{spread.middle:+,.0f} {row.unit} ({spread.lower:+,.0f} … {spread.upper:+,.0f})"
+    return f"{spread.middle:.2f} {_TIMES} ({spread.lower:.2f} … {spread.upper:.2f})"
 
 
 def _verdict(row: Quantity) -> str:
@@ -158,7 +158,7 @@ def _row_as_json(row: Quantity) -> dict[str, object]:
 def _spread_as_json(spread: Spread | None) -> dict[str, float] | None:
     if spread is None:
         return None
-    return {"median": spread.middle, "lowest": spread.lowest, "highest": spread.highest}
+    return {"median": spread.middle, "lower_quartile": spread.lower, "upper_quartile": spread.upper}
 
 
 def with_section(document: str, section: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import orjson
@@ -46,8 +47,6 @@ class Unwatched:
 class WholeAnswer:
     """A plain JSON answer: a copy is kept, and read after the last byte has gone out."""
 
-    cut = False
-
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._copy: list[bytes] = []
@@ -63,10 +62,20 @@ class WholeAnswer:
         return b""
 
     def usage(self) -> Usage | None:
+        return usage_from(self._answer)
+
+    @property
+    def cut(self) -> bool:
+        return self._size <= MAX_COPY and self._answer is None
+
+    @cached_property
+    def _answer(self) -> object:
+        """What the answer says; None where it is not JSON, or too large to have been kept."""
         if self._size > MAX_COPY:
             return None
+        whole = b"".join(self._copy)
         try:
-            return usage_from(orjson.loads(self._decoder.feed(b"".join(self._copy))))
+            return orjson.loads(self._decoder.feed(whole))
         except (NotDecodable, orjson.JSONDecodeError):
             return None
 

@@ -85,8 +85,13 @@ def test_no_process_outlives_an_interrupted_run(number: signal.Signals) -> None:
 def test_figures_are_compared_round_by_round_before_the_median_is_taken() -> None:
     # The second round was slow for both; the quotient of the medians would be 30 / 25.
     spread = figures.paired([20, 60, 30], [10, 40, 25], figures.ratio)
-    assert spread == Spread(middle=1.5, lowest=1.2, highest=2.0)
-    assert figures.paired([5, 9, 7], [1, 2, 3], figures.difference) == Spread(4, 4, 7)
+    assert spread == Spread(middle=1.5, lower=1.35, upper=1.75)
+    assert figures.paired([5, 9, 7], [1, 2, 3], figures.difference) == Spread(4, 4, 5.5)
+
+
+def test_a_spread_is_the_median_and_the_middle_half_so_one_bad_round_does_not_show() -> None:
+    assert figures.spread([1, 2, 3, 4, 900]) == Spread(3, 2, 4)
+    assert figures.spread([7]) == Spread(7, 7, 7)
 
 
 def test_rounds_that_do_not_belong_together_are_refused() -> None:
@@ -123,7 +128,7 @@ def test_the_table_shows_medians_additions_comparisons_and_verdicts() -> None:
         "| --- | ---: | ---: | ---: | ---: | --- |",
         "| CPU (µs) | 10 | 100 | 120 | 1.20 \N{MULTIPLICATION SIGN} (1.20 … 1.20) "
         "| ≤ 1.25 \N{MULTIPLICATION SIGN} bare: pass |",
-        "| Wait (µs) | 55 | +300 | +1,410 | +1,110 µs (+1,100 … +1,120) | ≤ 1,000 µs over bare: **FAIL** |",
+        "| Wait (µs) | 55 | +300 | +1,410 | +1,110 µs (+1,105 … +1,115) | ≤ 1,000 µs over bare: **FAIL** |",
         "| Start (s) | — | 0.20 | 1.50 | 7.50 \N{MULTIPLICATION SIGN} (7.50 … 7.50) | ≤ 1 s: **FAIL** |",
     ]
 

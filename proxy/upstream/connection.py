@@ -101,7 +101,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        return self._reader.complete and self._reader.keep_alive and self.alive
+        return self._reader.complete and self._reader.keep_alive and self.alive and not self._holds_back()
+
+    def _holds_back(self) -> bool:
+        """Is some of the last request still unsent? An upstream may answer before it has read all."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     @property
     def alive(self) -> bool:
