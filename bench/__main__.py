@@ -65,7 +65,7 @@ def _publish(given: argparse.Namespace, results: measure.Results, took: float, f
         "rounds": given.rounds,
         "seconds_per_slice": given.seconds,
         "took_seconds": round(took),
-        "foreign_cores": round(foreign_cores, 2),
+        "foreign_cores": round(max(0.0, foreign_cores), 2),  # two clocks: on an idle machine they may cross
     }
     section = f"{report.caption(run)}\n\n{report.table(rows)}"
     print(json.dumps(report.as_json(rows, run), indent=2) if given.json else section)
