@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Callable
@@ -25,9 +26,11 @@ from proxy.web.guard import Guard
 from proxy.web.own import OwnPages
 from proxy.web.passthrough import PassthroughHandler
 from proxy.web.receive import InFlight, Patience
-from proxy.web.server import Listener, ServerLimits
+from proxy.web.server import Handler, Listener, ServerLimits, Shortcut
 
 log = structlog.get_logger("tailfold")
+
+CHAT_PATH = "/v1/chat/completions"
 
 
 class Tailfold:
@@ -40,7 +43,13 @@ class Tailfold:
         self._tasks = Tasks()
         self._patience: asyncio.Timeout | None = None  # of a drain
         self.upstream = _upstream(settings, self.metrics, self._tasks)
-        self._listener = Listener(self._application(), _server_limits(settings), self.metrics)
+        chat = self.edge.proxied(Route.CHAT, self._chat_handler())
+        self._listener = Listener(
+            self._application(chat),
+            Shortcut("POST", CHAT_PATH, chat),
+            _server_limits(settings),
+            self.metrics,
+        )
 
     async def start(self, sock: socket.socket) -> None:
         await self._listener.start(sock)
@@ -65,26 +74,26 @@ class Tailfold:
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time())
 
-    def _application(self) -> web.Application:
-        settings, edge = self._settings, self.edge
-        patience = Patience(settings.timeouts.body, settings.limits.body_rate)
-        chat = ChatHandler(
+    def _application(self, chat: Handler) -> web.Application:
+        passthrough = self.edge.proxied(
+            Route.PASSTHROUGH, PassthroughHandler(self.upstream, _patience(self._settings))
+        )
+        app = web.Application()
+        app.router.add_post(CHAT_PATH, chat, expect_handler=expect_handler)
+        app.router.add_route("*", "/v1/{path:.*}", passthrough, expect_handler=expect_handler)
+        open_metrics = self._settings.metrics.open
+        OwnPages(self.metrics, self.edge, _guard(self._settings), open_metrics=open_metrics).add_to(app)
+        return app
+
+    def _chat_handler(self) -> ChatHandler:
+        settings = self._settings
+        return ChatHandler(
             ChatPipeline(self.upstream, self.metrics, ask_for_usage=settings.usage.ask),
             InFlight(settings.limits.in_flight, self.metrics),
-            patience,
+            _patience(settings),
             most=settings.limits.chat_body,
             mode=settings.mode,
         )
-        passthrough = PassthroughHandler(self.upstream, patience)
-        app = web.Application()
-        app.router.add_post(
-            "/v1/chat/completions", edge.proxied(Route.CHAT, chat), expect_handler=expect_handler
-        )
-        app.router.add_route(
-            "*", "/v1/{path:.*}", edge.proxied(Route.PASSTHROUGH, passthrough), expect_handler=expect_handler
-        )
-        OwnPages(self.metrics, edge, _guard(settings), open_metrics=settings.metrics.open).add_to(app)
-        return app
 
 
 async def serve(settings: Settings, sock: socket.socket, *, on_ready: Callable[[], None]) -> None:
@@ -100,10 +109,18 @@ async def serve(settings: Settings, sock: socket.socket, *, on_ready: Callable[[
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     await tailfold.start(sock)
+    _settle_memory()
     on_ready()
     await asked_to_end.wait()
     log.info("draining", seconds=settings.timeouts.drain)
     await tailfold.drain()
+
+
+def _settle_memory() -> None:
+    """What is there after the start stays: the garbage collector need not look at it again, nor so often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def _upstream(settings: Settings, metrics: Metrics, tasks: Tasks) -> Upstream:
@@ -121,6 +138,10 @@ def _server_limits(settings: Settings) -> ServerLimits:
         head_bytes=settings.limits.head,
         keepalive=settings.timeouts.keepalive,
     )
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(settings.timeouts.body, settings.limits.body_rate)
 
 
 def _guard(settings: Settings) -> Guard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import httptools
 
@@ -117,4 +118,9 @@ def _framed(head: Head) -> bool:
     """Does the answer itself say where its body ends?"""
     if head.status in (204, 304):
         return True
-    return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in head.headers)
+    return any(_frames(name) for name, _ in head.headers)
+
+
+@lru_cache(maxsize=1024)
+def _frames(name: bytes) -> bool:
+    return name.lower() in (b"content-length", b"transfer-encoding")

@@ -68,16 +68,22 @@ class WholeBody:
         if content.is_eof():  # it came with its head: the usual case
             body = content.read_nowait()
         else:
-            body = b"".join([piece async for piece in self._arriving()])
+            body = await self._arrived()
         self._hold(len(body) - self._held)
         return body
 
-    async def _arriving(self) -> AsyncIterator[bytes]:
-        received = 0
-        async for piece in pieces(self._request, self._patience):
-            received += len(piece)
-            self._hold(received - self._held)
-            yield piece
+    async def _arrived(self) -> bytes:
+        arrival = _Arrival(self._request.content, self._patience)
+        received: list[bytes] = []
+        size = 0
+        try:
+            while piece := await arrival.next_piece():
+                received.append(piece)
+                size += len(piece)
+                self._hold(size - self._held)
+        finally:
+            arrival.end()
+        return b"".join(received)
 
     def _hold(self, more: int) -> None:
         if self._held + more > self._most:

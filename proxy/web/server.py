@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from proxy.metrics import Metrics
 from proxy.web.refusals import error_bytes, error_response
 
 log = structlog.get_logger("tailfold")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # Larger reads mean fewer wake-ups for large bodies; the kernel's own buffers are of this order.
 _READ_BUFFER = 256 * 1024
@@ -106,12 +109,46 @@ class TurnedAway(asyncio.Protocol):
         leaving.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """The way that nearly every request takes, found without asking aiohttp's router."""
+
+    method: str
+    path: str
+    handler: Handler
+
+    def before(self, router: Callable[[Any], Awaitable[web.StreamResponse]]) -> Callable[[Any], Any]:
+        def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
+            if (
+                request.raw_path == self.path
+                and request.method == self.method
+                and "Expect" not in request.headers
+            ):
+                return self.handler(request)
+            return router(request)
+
+        return handle
+
+
+def _noticing_heads(make_request: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
+    """A request is made when its head has arrived: the connection's timer can rest."""
+
+    def request_factory(message: Any, payload: Any, connection: Any, *more: Any) -> web.BaseRequest:
+        connection.head_arrived()
+        return make_request(message, payload, connection, *more)
+
+    return request_factory
+
+
 class Listener:
     """Accepts clients for an application until told to stop."""
 
-    def __init__(self, app: web.Application, limits: ServerLimits, metrics: Metrics) -> None:
+    def __init__(
+        self, app: web.Application, shortcut: Shortcut, limits: ServerLimits, metrics: Metrics
+    ) -> None:
         # A client that leaves cancels its handler, and with it the upstream's work.
         self._runner = web.AppRunner(app, handler_cancellation=True)
+        self._shortcut = shortcut
         self._limits = limits
         self._metrics = metrics
         self._listening: asyncio.Server | None = None
@@ -120,13 +157,8 @@ class Listener:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        make_request = server.request_factory
-
-        def request_factory(message: Any, payload: Any, connection: Any, *more: Any) -> web.BaseRequest:
-            connection.head_arrived()
-            return make_request(message, payload, connection, *more)
-
-        server.request_factory = request_factory
+        server.request_factory = _noticing_heads(server.request_factory)
+        server.request_handler = self._shortcut.before(server.request_handler)
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(lambda: self._accept(server), sock=sock, backlog=_BACKLOG)
 
