@@ -10,7 +10,6 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import structlog
-from aiohttp import web
 
 from proxy.exchange import Route
 from proxy.metrics import Metrics
@@ -21,16 +20,14 @@ from proxy.upstream import Timeouts, Upstream
 from proxy.upstream.pool import Origin, tls_context
 from proxy.web.chat import ChatHandler
 from proxy.web.edge import Edge
-from proxy.web.expect import expect_handler
+from proxy.web.entrance import Entrance
 from proxy.web.guard import Guard
 from proxy.web.own import OwnPages
 from proxy.web.passthrough import PassthroughHandler
 from proxy.web.receive import InFlight, Patience
-from proxy.web.server import Handler, Listener, ServerLimits, Shortcut
+from proxy.web.server import Listener, ServerLimits
 
 log = structlog.get_logger("tailfold")
-
-CHAT_PATH = "/v1/chat/completions"
 
 
 class Tailfold:
@@ -43,13 +40,7 @@ class Tailfold:
         self._tasks = Tasks()
         self._patience: asyncio.Timeout | None = None  # of a drain
         self.upstream = _upstream(settings, self.metrics, self._tasks)
-        chat = self.edge.proxied(Route.CHAT, self._chat_handler())
-        self._listener = Listener(
-            self._application(chat),
-            Shortcut("POST", CHAT_PATH, chat),
-            _server_limits(settings),
-            self.metrics,
-        )
+        self._listener = Listener(self._entrance(), _server_limits(settings), self.metrics)
 
     async def start(self, sock: socket.socket) -> None:
         await self._listener.start(sock)
@@ -63,6 +54,7 @@ class Tailfold:
                 await self.edge.idle()
         except TimeoutError:
             log.warning("requests broken off at the end of the drain time")
+            await self.edge.break_off()
         finally:
             self._patience = None
         await self._listener.close()
@@ -74,16 +66,16 @@ class Tailfold:
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time())
 
-    def _application(self, chat: Handler) -> web.Application:
-        passthrough = self.edge.proxied(
-            Route.PASSTHROUGH, PassthroughHandler(self.upstream, _patience(self._settings))
+    def _entrance(self) -> Entrance:
+        settings, edge = self._settings, self.edge
+        passthrough = PassthroughHandler(self.upstream, _patience(settings))
+        pages = OwnPages(self.metrics, edge, _guard(settings), open_metrics=settings.metrics.open)
+        return Entrance(
+            edge.proxied(Route.CHAT, self._chat_handler()),
+            edge.proxied(Route.PASSTHROUGH, passthrough),
+            edge.own(pages.not_found),
+            pages.application(),
         )
-        app = web.Application()
-        app.router.add_post(CHAT_PATH, chat, expect_handler=expect_handler)
-        app.router.add_route("*", "/v1/{path:.*}", passthrough, expect_handler=expect_handler)
-        open_metrics = self._settings.metrics.open
-        OwnPages(self.metrics, self.edge, _guard(self._settings), open_metrics=open_metrics).add_to(app)
-        return app
 
     def _chat_handler(self) -> ChatHandler:
         settings = self._settings

@@ -227,6 +227,9 @@ def _position(error: yaml.MarkedYAMLError) -> str:
     return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
+_PYYAMLS_OWN = re.compile(r"\W|<[a-z ]+>")
+
+
 def _problem(error: yaml.MarkedYAMLError) -> str:
     """PyYAML quotes what it stumbled over, which may be an unquoted secret: name the cause instead."""
     problem = error.problem or "unreadable"
@@ -234,4 +237,7 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
         return "a value that begins with * needs quotes"
     if "tag" in problem:
         return "a value that begins with ! needs quotes"
-    return re.sub(r"'[^']{2,}'", "it", problem)
+    # Of what stands in quotes, punctuation and <names> are PyYAML's own; the rest is the file's.
+    return re.sub(
+        r"'([^']*)'", lambda quoted: quoted[0] if _PYYAMLS_OWN.fullmatch(quoted[1]) else "it", problem
+    )

@@ -62,6 +62,16 @@ class BodyTooLarge(TailfoldError):
     code = "request_too_large"
 
 
+class ExpectationFailed(TailfoldError):
+    status = 417
+    code = "expectation_failed"
+
+
+class HeadTooLarge(TailfoldError):
+    status = 431
+    code = "head_too_large"
+
+
 class NotSupported(TailfoldError):
     status = 501
     code = "not_supported"
@@ -76,6 +86,14 @@ class Overloaded(TailfoldError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, headers={"Retry-After": "1"})
+
+
+class ShuttingDown(TailfoldError):
+    status = 503
+    code = "shutting_down"
+
+    def __init__(self) -> None:
+        super().__init__("Tailfold is shutting down; try again.", headers={"Retry-After": "1"})
 
 
 # The upstream could not be asked, or did not answer.

@@ -96,6 +96,10 @@ class Metrics:
     def usage_missing(self) -> None:
         self._unreported.inc()
 
+    def refused(self, code: str) -> None:
+        """Count an error that never became a request."""
+        self._errors.labels(code).inc()
+
     def resent(self, reason: str) -> None:
         self._resends.labels(reason).inc()
 

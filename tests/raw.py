@@ -53,7 +53,7 @@ async def _read_body(reader: asyncio.StreamReader, message: Message) -> tuple[by
 
 async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     body = b""
-    while size := int((await reader.readline()).split(b";")[0], 16):
+    while size := int((await _chunk_line(reader, body)).split(b";")[0], 16):
         try:
             body += await reader.readexactly(size)
         except asyncio.IncompleteReadError as cut:
@@ -63,6 +63,13 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     while await reader.readline() not in (b"\r\n", b""):
         pass  # trailers
     return body
+
+
+async def _chunk_line(reader: asyncio.StreamReader, so_far: bytes) -> bytes:
+    line = await reader.readline()
+    if not line.endswith(b"\r\n"):
+        raise asyncio.IncompleteReadError(so_far, None)
+    return line
 
 
 @dataclass(slots=True)

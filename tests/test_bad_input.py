@@ -116,7 +116,20 @@ async def test_compressed_bodies_are_forwarded_and_never_unpacked(
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/../admin", "/v1/a/../../b", "/v1/%2e%2e/admin", "/v1/.%2E/x", "/v1/./x", "/v1/.."]
+    "path",
+    [
+        "/v1/../admin",
+        "/v1/a/../../b",
+        "/v1/%2e%2e/admin",
+        "/v1/.%2E/x",
+        "/v1/./x",
+        "/v1/..",
+        "/v1/..%2fx",
+        "/v1/a%2F..%2fx",
+        "/v1/..\\x",
+        "/v1/..%5Cx",
+        "/v1/..;/x",
+    ],
 )
 async def test_a_path_cannot_leave_the_upstreams_base(
     tailfold: Running, upstream: Simulator, path: str
@@ -166,6 +179,34 @@ async def test_a_wish_to_upgrade_to_http_2_is_ignored(tailfold: Running, upstrea
     answer = await ask(tailfold.port, request("POST", "/v1/echo", headers, b"abc"))
     assert orjson.loads(answer.body)["body_length"] == 3
     assert upstream.requests[0].headers_named("http2-settings") == []
+
+
+@pytest.mark.parametrize("path", ["/v1/%0d%0aX:y", "/v1/%0A", "/v1/a%00b", "/v1/%zz%"])
+async def test_a_path_is_not_decoded_on_its_way(tailfold: Running, upstream: Simulator, path: str) -> None:
+    await ask(tailfold.port, request(path=path))
+    assert upstream.requests[0].path == path
+
+
+async def test_what_is_no_path_is_a_404_in_openais_shape(tailfold: Running) -> None:
+    answer = await ask(tailfold.port, request("OPTIONS", "*"))
+    assert (answer.status, code(answer)) == (404, "not_found")
+    assert tailfold.metric("tailfold_errors_total", code="not_found") == 1
+
+
+LARGE_HEADS = ["a long line", "a long header", "many headers"]
+
+
+@pytest.mark.parametrize("which", LARGE_HEADS)
+async def test_a_head_that_is_too_large_is_told_so(tailfold: Running, which: str) -> None:
+    answer = await ask(tailfold.port, NOT_HTTP[which])
+    assert (answer.status, code(answer)) == (431, "head_too_large")
+    assert tailfold.metric("tailfold_errors_total", code="head_too_large") == 1
+
+
+async def test_an_error_of_ours_does_not_tell_what_we_run_on(tailfold: Running) -> None:
+    for sent in (NOT_HTTP["noise"], request(path="/nowhere"), request(path="/v1/../x")):
+        answer = await ask(tailfold.port, sent)
+        assert answer.values(b"server") in ([], [b"tailfold"])
 
 
 async def test_a_foreign_expectation_is_refused(tailfold: Running) -> None:

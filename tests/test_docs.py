@@ -9,7 +9,6 @@ import pytest
 from proxy import errors
 from proxy.exchange import Route, Stage
 from proxy.metrics import Metrics
-from proxy.web import expect
 
 ROOT = Path(__file__).parent.parent
 API = (ROOT / "docs/api.md").read_text()
@@ -23,7 +22,7 @@ def families(*modules: object) -> list[type[errors.TailfoldError]]:
     ]
 
 
-@pytest.mark.parametrize("error", families(errors, expect), ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", families(errors), ids=lambda error: error.__name__)
 def test_every_error_is_documented_with_its_status(error: type[errors.TailfoldError]) -> None:
     assert f"| {error.status} | `{error.code}` |" in API
 

@@ -34,6 +34,7 @@ async def test_a_head_that_does_not_arrive_in_time_is_refused(upstream: Simulato
         answer = await connection.answer()
         assert (answer.status, code(answer)) == (408, "request_timeout")
         assert await connection.closed() == b""
+        assert proxy.metric("tailfold_errors_total", code="request_timeout") == 1
 
 
 async def test_a_second_head_is_bounded_by_the_keepalive_time(upstream: Simulator) -> None:
@@ -130,7 +131,21 @@ async def test_a_chat_body_over_the_limit_is_refused_before_it_is_read(upstream:
         )
         answer = await connection.answer()
         assert (answer.status, code(answer)) == (413, "request_too_large")
+        assert answer.values(b"connection") == [b"close"]
         await still_serves(proxy)
+
+
+async def test_of_a_refused_body_only_a_little_is_read(upstream: Simulator) -> None:
+    async with (
+        running(upstream.base_url, limits={"chat_body": 1000}) as proxy,
+        wire(proxy.port) as connection,
+    ):
+        await connection.send(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % 2**40
+        )
+        assert (await connection.answer()).status == 413
+        with pytest.raises(ConnectionError):
+            await connection.send(*[bytes(2**20)] * 1000)
 
 
 async def test_a_chat_body_that_grows_over_the_limit_is_refused(upstream: Simulator) -> None:
@@ -174,6 +189,7 @@ async def test_connections_over_the_limit_are_turned_away_and_others_go_on(upstr
             answer = await second.answer()
             assert (answer.status, code(answer)) == (503, "overloaded")
             assert await second.closed() == b""
+            assert proxy.metric("tailfold_errors_total", code="overloaded") == 1
         await first.send(request())
         assert (await first.answer()).status == 200
 

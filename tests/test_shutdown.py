@@ -3,11 +3,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from proxy.simulator import Fault, Pause, Simulator
 from tests.raw import ask, request, wire
 from tests.running import running
-from tests.test_limits import CHAT
+from tests.test_limits import CHAT, code
 
 STREAM = CHAT[:-1] + b',"stream":true}'
 
@@ -51,6 +52,48 @@ async def test_a_stream_that_does_not_end_in_time_is_broken_off_visibly(upstream
     await upstream.wait_until(lambda: upstream.active == 0)
 
 
+async def test_a_request_on_an_open_connection_is_served_during_the_drain_and_told_to_leave(
+    upstream: Simulator,
+) -> None:
+    async with (
+        running(upstream.base_url, timeouts={"drain": 30}) as proxy,
+        wire(proxy.port) as busy,
+        wire(proxy.port) as probe,
+        wire(proxy.port) as open_already,
+    ):
+        await probe.send(request(path="/readyz"))
+        assert (await probe.answer()).status == 200
+        upstream.fail_next(Fault.HANG_BEFORE_HEADERS)
+        await busy.send(request("POST", "/v1/chat/completions", body=CHAT))
+        await upstream.wait_for_request(1)
+        draining = asyncio.ensure_future(proxy.app.drain())
+        await asyncio.sleep(0)  # lets the drain begin
+        for connection, path, status in ((probe, "/readyz", 503), (open_already, "/v1/models", 200)):
+            await connection.send(request(path=path))
+            answer = await connection.answer()
+            assert (answer.status, answer.values(b"connection")) == (status, [b"close"])
+            assert await connection.closed() == b""
+        proxy.app.hurry()
+        await draining
+
+
+async def test_a_request_whose_answer_has_not_begun_is_told_of_the_end(upstream: Simulator) -> None:
+    with capture_logs() as lines:
+        async with (
+            running(upstream.base_url, timeouts={"drain": 0.1}) as proxy,
+            wire(proxy.port) as connection,
+        ):
+            upstream.fail_next(Fault.HANG_BEFORE_HEADERS)
+            await connection.send(request("POST", "/v1/chat/completions", body=CHAT))
+            await upstream.wait_for_request(1)
+            await proxy.app.drain()
+            answer = await connection.answer()
+            assert (answer.status, code(answer)) == (503, "shutting_down")
+            assert proxy.metric("tailfold_errors_total", code="shutting_down") == 1
+    assert [line["status"] for line in lines if line["event"] == "request"] == [503]
+    await upstream.wait_until(lambda: upstream.active == 0)
+
+
 async def test_somebody_in_a_hurry_does_not_wait_for_the_drain(upstream: Simulator) -> None:
     async with running(upstream.base_url, timeouts={"drain": 3600}) as proxy, wire(proxy.port) as connection:
         upstream.fail_next(Fault.HANG_BEFORE_HEADERS)
@@ -60,7 +103,7 @@ async def test_somebody_in_a_hurry_does_not_wait_for_the_drain(upstream: Simulat
         await asyncio.sleep(0)  # lets the drain begin
         proxy.app.hurry()
         await draining
-        assert await connection.closed() == b""
+        assert (await connection.answer()).status == 503
     await upstream.wait_until(lambda: upstream.active == 0)
 
 

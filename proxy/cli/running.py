@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import click
 
 from proxy.cli import addresses
 from proxy.cli.client_environment import CLIENT_URL_VARIABLES, client_environment
-from proxy.cli.commands import COMMAND_NOT_FOUND, run_command
+from proxy.cli.commands import CANNOT_RUN, COMMAND_NOT_FOUND, run_command
 from proxy.cli.options import takes_settings
 from proxy.cli.processes import ProxyFailed, ProxyProcess
 from proxy.config_files import single_layer
@@ -56,8 +56,7 @@ def run(flags: dict[str, Any], command: tuple[str, ...]) -> None:
       OPENAI_BASE_URL=https://openrouter.ai/api/v1 tailfold run -- aider
     """
     if shutil.which(command[0]) is None:
-        click.echo(f"tailfold: command not found: {command[0]}", err=True)
-        sys.exit(COMMAND_NOT_FOUND)
+        _refuse_command(command[0])
     choice = _choice(flags, os.environ)
     with _base_url(choice) as base_url:
         environ = client_environment(os.environ, base_url, f"run-{secrets.token_hex(8)}")
@@ -108,6 +107,13 @@ def _is_special(own: Loaded, *, except_for: str) -> bool:
         for key, origin in own.origins.items()
         if key.partition(".")[0] not in _ABOUT_THE_LISTENER
     )
+
+
+def _refuse_command(name: str) -> NoReturn:
+    """As a shell does: what is there and cannot be run is told from what is not there."""
+    there = os.sep in name and os.path.exists(name)
+    click.echo(f"tailfold: {'cannot run' if there else 'command not found'}: {name}", err=True)
+    sys.exit(CANNOT_RUN if there else COMMAND_NOT_FOUND)
 
 
 def is_tailfold(host: str, port: int) -> bool:

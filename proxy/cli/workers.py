@@ -128,14 +128,12 @@ class Workers:
         self._leave()
 
     def _leave(self) -> None:
-        """The first time drain, the second time (somebody is in a hurry) end at once."""
-        if self._leaving.is_set():
-            self._kill_all()
-            return
+        """The first time drain; the second time somebody is in a hurry, which the workers understand too."""
+        drain = 0.0 if self._leaving.is_set() else self._settings.timeouts.drain
         self._leaving.set()
         for worker in self._alive:
             worker.terminate()
-        asyncio.get_running_loop().call_later(self._settings.timeouts.drain + GRACE, self._kill_all)
+        asyncio.get_running_loop().call_later(drain + GRACE, self._kill_all)
 
     def _kill_all(self) -> None:
         for worker in self._alive:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import httptools
 
 from proxy.errors import UpstreamProtocolError
-from proxy.headers import Headers
+from proxy.headers import Headers, first
 
 MAX_HEAD = 256 * 1024
 
@@ -42,6 +42,7 @@ class AnswerReader:
         self._headers: Headers = []
         self._head_size = 0
         self._surplus = False
+        self._coded = False  # framed in a way that we could not label again
 
     def feed(self, data: bytes) -> None:
         if not self._expecting:
@@ -50,12 +51,18 @@ class AnswerReader:
             self._head_size += len(data)
         try:
             self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
+        except httptools.HttpParserUpgrade as problem:
+            raise UpstreamProtocolError(
+                "The upstream wants to switch protocols, which nobody asked for."
+            ) from problem
+        except httptools.HttpParserError as problem:
             # A HEAD's body that llhttp still waits for, or what follows it, is no error of the answer.
             if not (self._bodiless and self.complete):
                 raise UpstreamProtocolError(
                     f"The upstream's answer is not valid HTTP: {problem}"
                 ) from problem
+        if self._coded:
+            raise UpstreamProtocolError("The upstream's answer has a transfer encoding other than chunked.")
         if self.head is None and self._head_size > MAX_HEAD:
             raise UpstreamProtocolError("The head of the upstream's answer is too large.")
         if self.complete:
@@ -99,6 +106,8 @@ class AnswerReader:
             return
         self.head = Head(self._status, self._reason, self._headers)
         self.close_delimited = not self._bodiless and not _framed(self.head)
+        coding = first(self._headers, b"transfer-encoding")
+        self._coded = coding is not None and coding.strip().lower() != b"chunked"
         if self._bodiless:
             self.complete = True
             self.keep_alive = self._parser.should_keep_alive()

@@ -54,8 +54,8 @@ class Downstream(web.StreamResponse):
             self._until_close = not modern
         if self._chunked:
             framing.append((b"Transfer-Encoding", b"chunked"))
-        if self._until_close or self._draining():
-            self._keep_alive = False
+        if self._until_close or self._draining() or not self._request.content.is_eof():
+            self._keep_alive = False  # the last one: asked for by HTTP/1.0, by us, or by a body half sent
         if not self._keep_alive:
             framing.append((b"Connection", b"close"))
         elif not modern:

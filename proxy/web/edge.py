@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
+from typing import Any
 
 import structlog
 from aiohttp import web
 
-from proxy.errors import TailfoldError
+from proxy.errors import ShuttingDown, TailfoldError
 from proxy.exchange import Exchange, Route
 from proxy.known_models import label_for
 from proxy.metrics import OTHER, Metrics
 from proxy.web.downstream import Downstream
-from proxy.web.refusals import error_response
+from proxy.web.expect import answer_expectation
+from proxy.web.receive import discard_rest
+from proxy.web.refusals import error_bytes, error_headers, error_response, reason_of
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Proxied = Callable[[web.Request, Downstream, Exchange], Awaitable[None]]
@@ -28,7 +31,7 @@ class Edge:
     def __init__(self, metrics: Metrics, *, stall: float) -> None:
         self._metrics = metrics
         self._stall = stall
-        self._running = 0
+        self._running: set[asyncio.Task[Any] | None] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False  # set once the process has been asked to end
@@ -37,30 +40,39 @@ class Edge:
         """Wait until no request is being handled."""
         await self._idle.wait()
 
+    async def break_off(self) -> None:
+        """End what is running: with a 503 where no answer has begun, visibly where one has."""
+        for task in self._running:
+            if task is not None:
+                task.cancel()
+        await self.idle()
+
     def proxied(self, route: Route, handle: Proxied) -> Handler:
         """A handler that answers with the upstream's bytes, or with an error of ours in OpenAI's shape."""
 
         async def handler(request: web.Request) -> web.StreamResponse:
             exchange = _exchange(request, route)
             answer = Downstream(request, stall=self._stall, draining=lambda: self.draining)
-            self._begin()
+            task = self._begin()
             try:
+                answer_expectation(request)
                 await handle(request, answer, exchange)
-                return answer
             except TailfoldError as error:
-                return self._refuse(answer, error, exchange)
+                await self._refuse(answer, error, exchange)
             except asyncio.CancelledError:
-                self._left(exchange)
+                self._cancelled(request, answer, exchange)
                 raise
             except ConnectionError:  # noticed while writing, before aiohttp noticed
                 self._left(exchange)
                 answer.break_off()
-                return answer
             except Exception as defect:  # the process and its other requests go on
                 log.error("request failed", id=exchange.id, exc_info=defect)
-                return self._refuse(answer, TailfoldError("Tailfold made a mistake."), exchange)
+                await self._refuse(answer, TailfoldError("Tailfold made a mistake."), exchange)
             finally:
-                self._end(exchange)
+                self._end(task, exchange)
+            if not request.content.is_eof():
+                await discard_rest(request)
+            return answer
 
         return handler
 
@@ -69,38 +81,58 @@ class Edge:
 
         async def handler(request: web.Request) -> web.StreamResponse:
             exchange = _exchange(request, Route.OWN)
-            self._begin()
+            task = self._begin()
             try:
                 response = await handle(request)
                 exchange.status = response.status
-                return response
             except TailfoldError as error:
+                response = error_response(error)
                 exchange.status, exchange.error = error.status, error.code
-                return error_response(error)
             finally:
-                self._end(exchange)
+                self._end(task, exchange)
+            if self.draining or not request.content.is_eof():
+                response.force_close()
+            return response
 
         return handler
 
-    def _begin(self) -> None:
-        self._running += 1
+    def _begin(self) -> asyncio.Task[Any] | None:
+        task = asyncio.current_task()
+        self._running.add(task)
         self._metrics.in_flight.inc()
         self._idle.clear()
+        return task
 
-    def _refuse(self, answer: Downstream, error: TailfoldError, exchange: Exchange) -> web.StreamResponse:
+    async def _refuse(self, answer: Downstream, error: TailfoldError, exchange: Exchange) -> None:
         exchange.error = error.code
         if answer.started:
             answer.break_off()
-            return answer
+            return
         exchange.status = error.status
-        return error_response(error)
+        try:
+            answer.start(error.status, reason_of(error), error_headers(error))
+            await answer.end(error.body())
+        except ConnectionError:
+            self._left(exchange)
+
+    def _cancelled(self, request: web.Request, answer: Downstream, exchange: Exchange) -> None:
+        if request.transport is None:
+            self._left(exchange)
+            return
+        ended = ShuttingDown()
+        exchange.error = ended.code
+        if answer.started:
+            answer.break_off()
+        else:
+            exchange.status = ended.status
+            request.transport.write(error_bytes(ended))
 
     def _left(self, exchange: Exchange) -> None:
         exchange.error = CLIENT_LEFT
         exchange.status = exchange.status or 499
 
-    def _end(self, exchange: Exchange) -> None:
-        self._running -= 1
+    def _end(self, task: asyncio.Task[Any] | None, exchange: Exchange) -> None:
+        self._running.discard(task)
         self._metrics.in_flight.dec()
         if not self._running:
             self._idle.set()

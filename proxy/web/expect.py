@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from proxy.errors import TailfoldError
-from proxy.web.refusals import error_response
+from proxy.errors import ExpectationFailed
 
 
-class ExpectationFailed(TailfoldError):
-    status = 417
-    code = "expectation_failed"
-
-
-async def expect_handler(request: web.Request) -> web.StreamResponse | None:
-    if request.headers.get("Expect", "").lower() != "100-continue":
-        response = error_response(ExpectationFailed("Only Expect: 100-continue is understood."))
-        response.force_close()
-        return response
+def answer_expectation(request: web.Request) -> None:
+    expected = request.headers.get("Expect")
+    if expected is None:
+        return
+    if expected.lower() != "100-continue":
+        raise ExpectationFailed("Only Expect: 100-continue is understood.")
     if request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return None

@@ -32,14 +32,16 @@ class OwnPages:
         self._page = (folder / "index.html").read_text("utf-8").replace("{version}", __version__)
         self._style = (folder / "style.css").read_text("utf-8")
 
-    def add_to(self, app: web.Application) -> None:
+    def application(self) -> web.Application:
         own = self._edge.own
+        app = web.Application()
         app.router.add_get("/healthz", own(self.healthz))
         app.router.add_get("/readyz", own(self.readyz))
         app.router.add_get("/metrics", own(self.metrics))
         app.router.add_get("/ui/", own(self.page))
         app.router.add_get("/ui/style.css", own(self.style))
-        app.router.add_route("*", "/{path:.*}", own(self.not_found))
+        app.router.add_route("*", "/{path:(?s:.*)}", own(self.not_found))
+        return app
 
     async def healthz(self, _request: web.Request) -> web.StreamResponse:
         return web.json_response({"status": "ok", "name": "tailfold", "version": __version__})

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 from aiohttp import StreamReader, web
 
-from proxy.errors import BadRequest, BodyTooLarge, Overloaded, RequestTooSlow
+from proxy.errors import BadRequest, BodyTooLarge, Overloaded, RequestTooSlow, TailfoldError
 from proxy.metrics import Metrics
 from proxy.upstream import Body
+
+# Most clients read the answer only when they have sent all, so this is what a refused upload may weigh.
+_DISCARD_SECONDS = 10.0
+_DISCARD_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,18 @@ class WholeBody:
         if more > 0:
             self._in_flight.hold(more)
             self._held += more
+
+
+async def discard_rest(request: web.Request) -> None:
+    """Read some of a body that nobody wants: closing at once could cost the client its answer."""
+    discarded = 0
+    await asyncio.sleep(0)  # an upload that was just cancelled still holds the body until the next turn
+    try:
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            while discarded < _DISCARD_BYTES and (piece := await request.content.readany()):
+                discarded += len(piece)
+    except (TimeoutError, TailfoldError, ConnectionError, web.RequestPayloadError):
+        pass  # enough: the connection is closed now
 
 
 class _Arrival:

@@ -7,22 +7,28 @@ from http import HTTPStatus
 from aiohttp import web
 
 from proxy.errors import TailfoldError
+from proxy.headers import Headers, head_bytes
 
 
 def error_response(error: TailfoldError) -> web.Response:
+    # `Server` is said so that aiohttp does not say it, with the versions of everything.
+    headers = {"Server": "tailfold", **error.headers}
     return web.Response(
-        status=error.status, body=error.body(), content_type="application/json", headers=error.headers
+        status=error.status, body=error.body(), content_type="application/json", headers=headers
     )
 
 
 def error_bytes(error: TailfoldError) -> bytes:
-    """The same on the wire, for a connection that has no request to answer."""
-    body = error.body()
-    lines = [
-        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        *(f"{name}: {value}" for name, value in error.headers.items()),
-        "Connection: close",
-    ]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+    """The same on the wire, for a connection that is closed with it."""
+    line = b"HTTP/1.1 %d %b" % (error.status, reason_of(error))
+    return head_bytes(line, [*error_headers(error), (b"Connection", b"close")]) + error.body()
+
+
+def error_headers(error: TailfoldError) -> Headers:
+    more = [(name.encode(), value.encode()) for name, value in error.headers.items()]
+    length = b"%d" % len(error.body())
+    return [(b"Content-Type", b"application/json"), (b"Content-Length", length), *more]
+
+
+def reason_of(error: TailfoldError) -> bytes:
+    return HTTPStatus(error.status).phrase.encode()

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 
-from proxy.errors import BadRequest, Overloaded, RequestTooSlow, TailfoldError
+from proxy.errors import BadRequest, HeadTooLarge, Overloaded, RequestTooSlow, TailfoldError
 from proxy.metrics import Metrics
+from proxy.web.entrance import Entrance
 from proxy.web.refusals import error_bytes, error_response
 
 log = structlog.get_logger("tailfold")
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # Larger reads mean fewer wake-ups for large bodies; the kernel's own buffers are of this order.
 _READ_BUFFER = 256 * 1024
@@ -51,6 +52,7 @@ class ClientConnection(web.RequestHandler):
             max_line_size=limits.head_bytes,
             max_field_size=limits.head_bytes,
             read_bufsize=_READ_BUFFER,
+            lingering_time=0,  # `discard_rest` does it, with a bound on the bytes
             auto_decompress=False,
         )
         self._limits = limits
@@ -75,7 +77,9 @@ class ClientConnection(web.RequestHandler):
     def _head_is_late(self) -> None:
         self._head_timer = None
         if self.transport is not None:
-            self.transport.write(error_bytes(RequestTooSlow("The request's head did not arrive in time.")))
+            late = RequestTooSlow("The request's head did not arrive in time.")
+            note_refusal(late, self._metrics)
+            self.transport.write(error_bytes(late))
             self.force_close()
 
     def handle_error(
@@ -88,46 +92,42 @@ class ClientConnection(web.RequestHandler):
         """What aiohttp says of a request that it cannot parse, in OpenAI's shape."""
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun already")
-        if status < 500:
-            log.info("bad request", failure=type(exc).__name__)
-            response = error_response(BadRequest("The request is not valid HTTP."))
-        else:
+        error = self._error_for(status, exc)
+        note_refusal(error, self._metrics)
+        if status >= 500:
             log.error("request failed", exc_info=exc)
-            response = error_response(TailfoldError("Tailfold made a mistake."))
+        response = error_response(error)
         response.force_close()
         return response
+
+    def _error_for(self, status: int, exc: BaseException | None) -> TailfoldError:
+        if status >= 500:
+            return TailfoldError("Tailfold made a mistake.")
+        if isinstance(exc, LineTooLong) or "Too many" in str(exc):
+            return HeadTooLarge(
+                f"The request's head is too large (limits.head is {self._limits.head_bytes} bytes)."
+            )
+        return BadRequest("The request is not valid HTTP.")
+
+
+def note_refusal(error: TailfoldError, metrics: Metrics) -> None:
+    """For what never became a request, and so has no line and no count of its own."""
+    metrics.refused(error.code)
+    log.info("connection refused", status=error.status, error=error.code)
 
 
 class TurnedAway(asyncio.Protocol):
     """A connection above the limit: told so, and closed."""
 
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         leaving = cast(asyncio.Transport, transport)
-        leaving.write(
-            error_bytes(Overloaded("Too many connections (limits.connections); try again shortly."))
-        )
+        full = Overloaded("Too many connections (limits.connections); try again shortly.")
+        note_refusal(full, self._metrics)
+        leaving.write(error_bytes(full))
         leaving.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Shortcut:
-    """The way that nearly every request takes, found without asking aiohttp's router."""
-
-    method: str
-    path: str
-    handler: Handler
-
-    def before(self, router: Callable[[Any], Awaitable[web.StreamResponse]]) -> Callable[[Any], Any]:
-        def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
-            if (
-                request.raw_path == self.path
-                and request.method == self.method
-                and "Expect" not in request.headers
-            ):
-                return self.handler(request)
-            return router(request)
-
-        return handle
 
 
 def _noticing_heads(make_request: Callable[..., web.BaseRequest]) -> Callable[..., web.BaseRequest]:
@@ -143,12 +143,10 @@ def _noticing_heads(make_request: Callable[..., web.BaseRequest]) -> Callable[..
 class Listener:
     """Accepts clients for an application until told to stop."""
 
-    def __init__(
-        self, app: web.Application, shortcut: Shortcut, limits: ServerLimits, metrics: Metrics
-    ) -> None:
+    def __init__(self, entrance: Entrance, limits: ServerLimits, metrics: Metrics) -> None:
         # A client that leaves cancels its handler, and with it the upstream's work.
-        self._runner = web.AppRunner(app, handler_cancellation=True)
-        self._shortcut = shortcut
+        self._runner = web.AppRunner(entrance.pages, handler_cancellation=True)
+        self._entrance = entrance
         self._limits = limits
         self._metrics = metrics
         self._listening: asyncio.Server | None = None
@@ -158,21 +156,19 @@ class Listener:
         server = self._runner.server
         assert server is not None
         server.request_factory = _noticing_heads(server.request_factory)
-        server.request_handler = self._shortcut.before(server.request_handler)
+        server.request_handler = self._entrance.before(server.request_handler)
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(lambda: self._accept(server), sock=sock, backlog=_BACKLOG)
 
     def _accept(self, server: web.Server) -> asyncio.Protocol:
         if len(server.connections) >= self._limits.connections:
-            return TurnedAway()
+            return TurnedAway(self._metrics)
         return ClientConnection(server, asyncio.get_running_loop(), self._limits, self._metrics)
 
     def stop_accepting(self) -> None:
-        """Close the door and the connections nobody uses; running requests go on."""
+        """Close the door. Connections that are open go on: each is told with its next answer to leave."""
         if self._listening is not None:
             self._listening.close()
-        if self._runner.server is not None:
-            self._runner.server.pre_shutdown()
 
     async def close(self) -> None:
         """End what is still running."""

@@ -10,8 +10,8 @@ from proxy.errors import BadRequest, NotFound
 
 PREFIX = "/v1"
 
-# Encoded or not, a dot segment would leave the upstream's base path.
-_DOT_SEGMENT = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
+# However it is spelled, a dot segment could lead out of the upstream's base path.
+_DOT_SEGMENT = re.compile(r"(?:[/\\]|%2f|%5c)(?:\.|%2e){1,2}(?:[/\\;]|%2f|%5c|$)", re.IGNORECASE)
 
 
 def target_of(request: web.Request) -> bytes:
