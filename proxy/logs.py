@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -16,18 +17,20 @@ def configure(level: str, style: str) -> None:
     """`style` is auto, console or json; auto looks whether somebody is watching."""
     number = logging.getLevelNamesMapping()[level.upper()]
     as_json = style == "json" or (style == "auto" and not sys.stderr.isatty())
-    processors: list[Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        failure_by_name,
-    ]
+    processors: list[Processor]
     factory: Any
     if as_json:
-        processors.append(structlog.processors.JSONRenderer(serializer=_json))
+        # One step instead of four: this is run for every request.
+        processors = [json_line]
         factory = structlog.BytesLoggerFactory(file=sys.stderr.buffer)
     else:
         colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-        processors.append(structlog.dev.ConsoleRenderer(colors=colours))
+        processors = [
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            failure_by_name,
+            structlog.dev.ConsoleRenderer(colors=colours),
+        ]
         factory = structlog.PrintLoggerFactory(file=sys.stderr)
     structlog.configure(
         processors=processors,
@@ -55,8 +58,12 @@ def failure_by_name(_logger: WrappedLogger, _method: str, event: EventDict) -> E
     return event
 
 
-def _json(event: EventDict, **_: Any) -> bytes:
-    return orjson.dumps(event, default=repr)
+def json_line(logger: WrappedLogger, method: str, event: EventDict) -> bytes:
+    if "exc_info" in event:
+        event = failure_by_name(logger, method, event)
+    event["level"] = method
+    event["timestamp"] = datetime.now(UTC)
+    return orjson.dumps(event, default=repr, option=orjson.OPT_UTC_Z)
 
 
 class _ToStructlog(logging.Handler):

@@ -14,7 +14,6 @@ from proxy.usage import Usage
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-_OVERHEAD = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 OTHER = "other"
 TOKEN_KINDS = ("uncached", "cache_read", "output")
 
@@ -35,11 +34,10 @@ class Metrics:
         self._first_byte = self._histogram(
             "first_byte_seconds", "From a request's head to the first byte of its answer.", "route", _SECONDS
         )
-        self._overhead = self._histogram(
-            "overhead_seconds",
-            "Tailfold's own time in a request; waiting for others is not in it.",
+        self._overhead = self._counter(
+            "overhead_seconds_total",
+            "Tailfold's own time in requests; waiting for others is not in it.",
             "stage",
-            _OVERHEAD,
         )
         self._tokens = self._counter(
             "upstream_tokens_total", "Tokens as the upstream reported them, by kind.", "model", "kind"
@@ -81,7 +79,7 @@ class Metrics:
         if exchange.first_byte is not None:
             self._first_byte_of[route].observe(exchange.first_byte - exchange.started)
         for stage, spent in exchange.stages.items():
-            self._overhead_of[stage].observe(spent)
+            self._overhead_of[stage].inc(spent)
         if exchange.error is not None:
             self._errors.labels(exchange.error).inc()
         if exchange.usage is not None:
@@ -90,8 +88,9 @@ class Metrics:
     def _count_tokens(self, model: str, usage: Usage) -> None:
         uncached, cache_read, output = self._tokens_of(model)
         uncached.inc(usage.prompt - usage.cached)
-        cache_read.inc(usage.cached)
         output.inc(usage.completion)
+        if usage.cached:
+            cache_read.inc(usage.cached)
 
     def usage_missing(self) -> None:
         self._unreported.inc()

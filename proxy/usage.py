@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+_MOST = 2**53
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -46,6 +48,6 @@ def _detail(usage: dict[str, Any], group: str, name: str) -> int:
 
 def _tokens(value: object) -> int | None:
     """A count of tokens: floats of whole value are taken too, as some servers send them."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        return None
-    return int(value) if 0 <= value < 2**53 else None
+    if type(value) is int or (type(value) is float and value == value):
+        return int(value) if 0 <= value < _MOST else None
+    return None

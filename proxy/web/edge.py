@@ -31,6 +31,9 @@ class Edge:
     def __init__(self, metrics: Metrics, *, stall: float) -> None:
         self._metrics = metrics
         self._stall = stall
+        # Bound once: the global logger would be bound anew for every line.
+        bound: structlog.typing.FilteringBoundLogger = structlog.get_logger("tailfold").bind()
+        self._debug, self._info, self._warn = bound.debug, bound.info, bound.warning
         self._running: set[asyncio.Task[Any] | None] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -145,18 +148,17 @@ class Edge:
         self._metrics.observe(exchange, label_for(exchange.model) if answered else OTHER, seconds)
         if answered and exchange.usage is None and exchange.error is None:
             self._metrics.usage_missing()
-        _level(exchange)("request", **_line(exchange, seconds))
+        self._log(exchange)("request", **_line(exchange, seconds))
+
+    def _log(self, exchange: Exchange) -> Callable[..., Any]:
+        if exchange.error not in (None, CLIENT_LEFT):
+            return self._warn
+        # Probes and scrapes come every few seconds and say nothing.
+        return self._debug if exchange.route is Route.OWN else self._info
 
 
 def _exchange(request: web.Request, route: Route) -> Exchange:
     return Exchange(request.method, request.raw_path.partition("?")[0][:256], route)
-
-
-def _level(exchange: Exchange) -> Callable[..., None]:
-    if exchange.error not in (None, CLIENT_LEFT):
-        return log.warning  # type: ignore[no-any-return]  # structlog's loggers are untyped
-    # Probes and scrapes come every few seconds and say nothing.
-    return log.debug if exchange.route is Route.OWN else log.info  # type: ignore[no-any-return]
 
 
 def _line(exchange: Exchange, seconds: float) -> dict[str, object]:
