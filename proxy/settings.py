@@ -99,7 +99,7 @@ def _split(url: str) -> SplitResult:
     """The URL's parts; the standard library's own complaints quote the URL and with it a password."""
     try:
         parts = urlsplit(url)
-        if parts.scheme in ("http", "https"):
+        if parts.scheme in ("http", "https", "redis", "rediss"):
             _ = parts.port
     except ValueError:
         raise ValueError("is not a valid URL") from None

@@ -59,6 +59,7 @@ def test_a_key_given_twice_is_refused_with_both_lines(file: Path, text: str) -> 
         ("a: 1\n---\nb: 2\n", "not valid YAML"),
         ("a: 2026-13-45\n", "not valid YAML"),
         ("[" * 5000, "not valid YAML"),
+        ("port: [1\n  x", "expected ',' or ']', but got '<stream end>'"),
     ],
 )
 def test_what_is_not_a_mapping_is_refused_and_told_where(file: Path, text: str, complaint: str) -> None:

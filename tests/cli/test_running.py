@@ -175,6 +175,18 @@ def test_a_command_that_does_not_exist_is_127(tmp_path: Path) -> None:
     assert (told.returncode, told.stderr) == (127, "tailfold: command not found: no-such-command\n")
 
 
+@pytest.mark.parametrize("mode", [0o644, None], ids=["a file that may not be run", "a folder"])
+def test_what_is_there_and_cannot_be_run_is_126(tmp_path: Path, mode: int | None) -> None:
+    there = tmp_path / "there"
+    if mode is None:
+        there.mkdir()
+    else:
+        there.write_text("#!/bin/sh")
+        there.chmod(mode)
+    told = tailfold("run", "--", str(there), home=tmp_path)
+    assert (told.returncode, told.stderr) == (126, f"tailfold: cannot run: {there}\n")
+
+
 def test_a_file_that_is_no_program_is_126(free_port: str, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("neither a program nor a script")
