@@ -39,6 +39,7 @@ class Tailfold:
         self.edge = Edge(self.metrics, stall=settings.timeouts.idle)
         self._tasks = Tasks()
         self._patience: asyncio.Timeout | None = None  # of a drain
+        self._hurried = False
         self.upstream = _upstream(settings, self.metrics, self._tasks)
         self._listener = Listener(self._entrance(), _server_limits(settings), self.metrics)
 
@@ -50,7 +51,8 @@ class Tailfold:
         self.edge.draining = True
         self._listener.stop_accepting()
         try:
-            async with asyncio.timeout(self._settings.timeouts.drain) as self._patience:
+            limit = 0 if self._hurried else self._settings.timeouts.drain
+            async with asyncio.timeout(limit) as self._patience:
                 await self.edge.idle()
         except TimeoutError:
             log.warning("requests broken off at the end of the drain time")
@@ -62,7 +64,8 @@ class Tailfold:
         self.upstream.close()
 
     def hurry(self) -> None:
-        """End a drain now: somebody has asked for the second time."""
+        """End a drain now, or as soon as it begins: somebody has asked for the second time."""
+        self._hurried = True
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time())
 
@@ -94,7 +97,8 @@ async def serve(settings: Settings, sock: socket.socket, *, on_ready: Callable[[
     asked_to_end = asyncio.Event()
 
     def end() -> None:
-        tailfold.hurry()
+        if asked_to_end.is_set():
+            tailfold.hurry()
         asked_to_end.set()
 
     loop = asyncio.get_running_loop()

@@ -107,6 +107,16 @@ async def test_somebody_in_a_hurry_does_not_wait_for_the_drain(upstream: Simulat
     await upstream.wait_until(lambda: upstream.active == 0)
 
 
+async def test_a_hurry_that_comes_before_the_drain_counts_too(upstream: Simulator) -> None:
+    async with running(upstream.base_url, timeouts={"drain": 3600}) as proxy, wire(proxy.port) as connection:
+        upstream.fail_next(Fault.HANG_BEFORE_HEADERS)
+        await connection.send(request("POST", "/v1/chat/completions", body=CHAT))
+        await upstream.wait_for_request(1)
+        proxy.app.hurry()
+        await proxy.app.drain()
+        assert (await connection.answer()).status == 503
+
+
 async def test_an_idle_connection_is_closed_at_once(upstream: Simulator) -> None:
     async with running(upstream.base_url) as proxy, wire(proxy.port) as connection:
         await connection.send(request())
