@@ -88,7 +88,8 @@ def _places(raw_object: bytes, wanted: str) -> list[tuple[int, int]]:
     return [place for key, place in _members(raw_object) if key == wanted]
 
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+# Possessive: a string of many megabytes (an image) is passed over without a thought of going back.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 
 
 def _members(raw: bytes) -> Iterator[tuple[str, tuple[int, int]]]:

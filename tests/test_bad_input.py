@@ -204,7 +204,12 @@ async def test_a_head_that_is_too_large_is_told_so(tailfold: Running, which: str
 
 
 async def test_an_error_of_ours_does_not_tell_what_we_run_on(tailfold: Running) -> None:
-    for sent in (NOT_HTTP["noise"], request(path="/nowhere"), request(path="/v1/../x")):
+    for sent in (
+        NOT_HTTP["noise"],
+        request(path="/nowhere"),
+        request(path="/v1/../x"),
+        request(path="/healthz"),
+    ):
         answer = await ask(tailfold.port, sent)
         assert answer.values(b"server") in ([], [b"tailfold"])
 

@@ -181,6 +181,12 @@ async def test_bytes_in_flight_are_bounded_and_freed(upstream: Simulator) -> Non
         assert proxy.metric("tailfold_in_flight_bytes") == 0
 
 
+async def test_bytes_that_are_only_announced_take_nobodys_place(upstream: Simulator) -> None:
+    async with running(upstream.base_url, limits={"in_flight": 1000}) as proxy, wire(proxy.port) as idle:
+        await idle.send(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{")
+        await still_serves(proxy)
+
+
 async def test_connections_over_the_limit_are_turned_away_and_others_go_on(upstream: Simulator) -> None:
     async with running(upstream.base_url, limits={"connections": 1}) as proxy, wire(proxy.port) as first:
         await first.send(request())

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -104,6 +106,20 @@ def test_numbers_that_no_parser_keeps_survive_the_splice() -> None:
     raw = b'{"seed":123456789012345678901234567890,"t":1.10,"stream":true}'
     asking = asking_for_usage(read(raw, compressed=False))
     assert asking == raw[:-1] + b',"stream_options":{"include_usage":true}}'
+
+
+def test_a_huge_string_is_passed_over_in_little_memory() -> None:
+    """In a process of its own that may not have more: going back step by step would need gigabytes."""
+    code = """
+import resource
+from proxy.messages import asking_for_usage, read
+resource.setrlimit(resource.RLIMIT_AS, (700 * 2**20,) * 2)
+image = b"QUJD" * 5_000_000
+raw = b'{"stream":true,"stream_options":{},"messages":[{"role":"user","content":"' + image + b'"}]}'
+asking = asking_for_usage(read(raw, compressed=False))
+assert asking.startswith(b'{"stream":true,"stream_options":{"include_usage":true},"messages"')
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_escaped_key_is_recognised() -> None:

@@ -86,3 +86,15 @@ async def test_a_plain_answer_that_only_the_connection_ends_is_whole_if_it_reads
             received += await connection.reader.readuntil(b"0\r\n\r\n")
         else:
             assert b"0\r\n\r\n" not in received + await connection.closed()
+
+
+async def test_an_answer_that_cannot_be_filtered_becomes_one_well_framed_error() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n"
+    async with raw_upstream() as raw, running(raw.base_url) as proxy, wire(proxy.port) as connection:
+        raw.answer = [head + b"Content-Length: 8\r\n\r\nnot gzip"]
+        for _ in range(2):  # the second shows that the connection stayed in step
+            await connection.send(request("POST", "/v1/chat/completions", body=b'{"stream":true}'))
+            answer = await connection.answer()
+            assert answer.status == 502
+            assert answer.values(b"transfer-encoding") == []
+            assert b"upstream_protocol_error" in answer.body

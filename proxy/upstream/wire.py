@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import httptools
 
@@ -37,7 +36,6 @@ class AnswerReader:
         self.close_delimited = False
         self._expecting = True
         self._bodiless = bodiless
-        self._status = 0
         self._reason = b""
         self._headers: Headers = []
         self._head_size = 0
@@ -101,13 +99,14 @@ class AnswerReader:
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        self._status = self._parser.get_status_code()
-        if self._status < 200 or self._surplus:
+        status = self._parser.get_status_code()
+        if status < 200 or self._surplus:
             return
-        self.head = Head(self._status, self._reason, self._headers)
-        self.close_delimited = not self._bodiless and not _framed(self.head)
+        self.head = Head(status, self._reason, self._headers)
         coding = first(self._headers, b"transfer-encoding")
         self._coded = coding is not None and coding.strip().lower() != b"chunked"
+        framed = coding is not None or first(self._headers, b"content-length") is not None
+        self.close_delimited = not (framed or self._bodiless or status in (204, 304))
         if self._bodiless:
             self.complete = True
             self.keep_alive = self._parser.should_keep_alive()
@@ -121,15 +120,3 @@ class AnswerReader:
             return
         self.complete = True
         self.keep_alive = self._parser.should_keep_alive()
-
-
-def _framed(head: Head) -> bool:
-    """Does the answer itself say where its body ends?"""
-    if head.status in (204, 304):
-        return True
-    return any(_frames(name) for name, _ in head.headers)
-
-
-@lru_cache(maxsize=1024)
-def _frames(name: bytes) -> bool:
-    return name.lower() in (b"content-length", b"transfer-encoding")

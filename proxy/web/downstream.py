@@ -32,7 +32,6 @@ class Downstream(web.StreamResponse):
         self._bodiless = False
         self._until_close = False
         self.started = False  # has a byte gone out?
-        self.ended = False
         self._draining = draining
         self._keep_alive = request.keep_alive
 
@@ -49,9 +48,9 @@ class Downstream(web.StreamResponse):
         framing: Headers = []
         modern = self._request.version >= HttpVersion11
         self._bodiless = self._request.method == "HEAD" or status in _BODILESS
-        if not self._bodiless and first(headers, b"content-length") is None:
-            self._chunked = modern
-            self._until_close = not modern
+        # Set anew: an error of ours may take the place of an answer whose head has not gone out.
+        unsized = not self._bodiless and first(headers, b"content-length") is None
+        self._chunked, self._until_close = unsized and modern, unsized and not modern
         if self._chunked:
             framing.append((b"Transfer-Encoding", b"chunked"))
         if self._until_close or self._draining() or not self._request.content.is_eof():
@@ -73,7 +72,6 @@ class Downstream(web.StreamResponse):
             data = b""
         elif self._chunked:
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-        self.ended = True
         await self._send(data)
 
     async def _send(self, data: bytes) -> None:

@@ -15,11 +15,11 @@ from proxy.exchange import Exchange, Route
 from proxy.known_models import label_for
 from proxy.metrics import OTHER, Metrics
 from proxy.web.downstream import Downstream
+from proxy.web.entrance import Handler
 from proxy.web.expect import answer_expectation
 from proxy.web.receive import discard_rest
-from proxy.web.refusals import error_bytes, error_headers, error_response, reason_of
+from proxy.web.refusals import SERVER, error_bytes, error_headers, error_response, reason_of
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Proxied = Callable[[web.Request, Downstream, Exchange], Awaitable[None]]
 
 log = structlog.get_logger("tailfold")
@@ -93,6 +93,7 @@ class Edge:
                 exchange.status, exchange.error = error.status, error.code
             finally:
                 self._end(task, exchange)
+            response.headers.setdefault("Server", SERVER)
             if self.draining or not request.content.is_eof():
                 response.force_close()
             return response

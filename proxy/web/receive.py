@@ -66,15 +66,14 @@ class WholeBody:
 
     async def _read(self) -> bytes:
         refuse_foreign_framing(self._request)
-        declared = self._request.content_length
-        self._hold(declared or 0)
+        # What is announced is only compared: held is what has arrived, or a few words would fill the place.
+        self._refuse_over(self._request.content_length or 0)
         content = self._request.content
         if content.is_eof():  # it came with its head: the usual case
             body = content.read_nowait()
-        else:
-            body = await self._arrived()
-        self._hold(len(body) - self._held)
-        return body
+            self._hold(len(body))
+            return body
+        return await self._arrived()
 
     async def _arrived(self) -> bytes:
         arrival = _Arrival(self._request.content, self._patience)
@@ -84,17 +83,20 @@ class WholeBody:
             while piece := await arrival.next_piece():
                 received.append(piece)
                 size += len(piece)
-                self._hold(size - self._held)
+                self._hold(size)
         finally:
             arrival.end()
         return b"".join(received)
 
-    def _hold(self, more: int) -> None:
-        if self._held + more > self._most:
+    def _hold(self, size: int) -> None:
+        """Let `size` bytes count in all."""
+        self._refuse_over(size)
+        self._in_flight.hold(size - self._held)
+        self._held = size
+
+    def _refuse_over(self, size: int) -> None:
+        if size > self._most:
             raise BodyTooLarge(f"The request body is larger than {self._most} bytes (limits.chat_body).")
-        if more > 0:
-            self._in_flight.hold(more)
-            self._held += more
 
 
 async def discard_rest(request: web.Request) -> None:

@@ -9,10 +9,12 @@ from aiohttp import web
 from proxy.errors import TailfoldError
 from proxy.headers import Headers, head_bytes
 
+# Said so that aiohttp does not say it, with the versions of everything.
+SERVER = "tailfold"
+
 
 def error_response(error: TailfoldError) -> web.Response:
-    # `Server` is said so that aiohttp does not say it, with the versions of everything.
-    headers = {"Server": "tailfold", **error.headers}
+    headers = {"Server": SERVER, **error.headers}
     return web.Response(
         status=error.status, body=error.body(), content_type="application/json", headers=headers
     )
