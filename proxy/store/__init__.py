@@ -1,0 +1,48 @@
+"""Where state is kept between requests, and between two lives of the process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import structlog
+
+from proxy.ports import Store
+from proxy.settings import masked
+from proxy.store.guarded import GuardedStore
+from proxy.store.memory import MemoryStore
+from proxy.store.sqlite import SqliteStore
+from proxy.tasks import Tasks
+
+__all__ = ["open_store"]
+
+log = structlog.get_logger("tailfold")
+
+_SQLITE = "sqlite:///"
+
+
+def open_store(url: str, tasks: Tasks, *, on_outage: Callable[[str], None]) -> Store:
+    """The store for a URL that the settings have accepted. Nothing is touched before it is first used."""
+    if url.startswith(_SQLITE):
+        path = sqlite_path(url)
+
+        async def open_file() -> Store:
+            store = await SqliteStore.open(path)
+            if store.replaced is not None:
+                on_outage("corrupt")
+            return store
+
+        return GuardedStore(open_file, tasks, url=url, on_outage=on_outage)
+    if not url.startswith("memory://"):
+        log.warning(
+            "Redis comes in a later version, state is kept in memory and ends with the process",
+            store=masked(url),
+        )
+    return MemoryStore()
+
+
+def sqlite_path(url: str) -> Path:
+    """`sqlite:///state.db` lies in the working directory, `sqlite:////var/state.db` where it says."""
+    return Path(os.fsdecode(unquote_to_bytes(url.removeprefix(_SQLITE))))

@@ -1,0 +1,164 @@
+"""The store that requests use: it always answers, from memory while the real one cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from proxy.ports import NOBODY, Space, Store, StoreUnavailable
+from proxy.settings import masked
+from proxy.store.memory import MemoryStore
+from proxy.store.outage import Outage
+from proxy.tasks import Tasks
+
+log = structlog.get_logger("tailfold")
+
+T = TypeVar("T")
+
+_CLOSING = 2.0  # seconds that closing may take: SQLite tidies its file then
+_PROOF = b"reachable"
+
+
+def _uncounted(_reason: str) -> None:
+    pass
+
+
+class GuardedStore:
+    """The primary is opened in the background by the first who asks, anew `pause` seconds after a failure.
+
+    What was written during an outage is forgotten afterwards, except for what was settled: that stays the
+    same for the life of the process, since every tenant's name hangs on it.
+    """
+
+    def __init__(
+        self,
+        open_primary: Callable[[], Awaitable[Store]],
+        tasks: Tasks,
+        *,
+        url: str,
+        fallback: Store | None = None,
+        on_outage: Callable[[str], None] = _uncounted,
+        time_limit: float = 0.25,
+        pause: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_primary = open_primary
+        self._tasks = tasks
+        self._url = masked(url)
+        self._fallback = fallback or MemoryStore()
+        self._on_outage = on_outage
+        self._time_limit = time_limit
+        self._pause = pause
+        self._clock = clock
+        self._primary: Store | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._retry_at = float("-inf")
+        self._in_outage = False
+        self._settled: dict[tuple[bytes, Space, bytes], bytes] = {}
+
+    async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        return await self._ask(lambda store: store.get(tenant, space, keys))
+
+    async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
+        await self._ask(lambda store: store.put(tenant, space, values, ttl=ttl))
+
+    async def settle(self, tenant: bytes, space: Space, key: bytes, value: bytes) -> bytes:
+        slot = (tenant, space, key)
+        if slot not in self._settled:
+            kept = await self._ask(lambda store: store.settle(tenant, space, key, value))
+            # Two may have asked at once, one the primary and one the fallback: the first answer holds.
+            self._settled.setdefault(slot, kept)
+        return self._settled[slot]
+
+    async def close(self) -> None:
+        if (opening := self._opening) is not None:
+            await asyncio.wait([opening], timeout=_CLOSING)
+            opening.cancel()
+            await asyncio.wait([opening])
+        self._retry_at = float("inf")
+        primary, self._primary = self._primary, None
+        if primary is not None:
+            await self._let_go(primary)
+        await self._fallback.close()
+
+    async def _ask(self, question: Callable[[Store], Awaitable[T]]) -> T:
+        primary: Store | None = None
+        try:
+            async with asyncio.timeout(self._time_limit):
+                primary = await self._reachable()
+                if primary is not None:
+                    return await question(primary)
+        except StoreUnavailable as problem:
+            self._lost(primary, problem)
+        except TimeoutError:
+            self._lost(primary, Outage("unavailable", f"no answer within {self._time_limit} s"))
+        return await question(self._fallback)
+
+    async def _reachable(self) -> Store | None:
+        if self._primary is None and self._opening is None and self._clock() >= self._retry_at:
+            self._opening = self._tasks.start(self._open(), name="open the store")
+        if self._opening is not None and not self._in_outage:
+            # Only the first opening is worth waiting for. It goes on when the one who waits has left.
+            await asyncio.wait([self._opening])
+        return self._primary
+
+    async def _open(self) -> None:
+        """Without a time limit: a large file may need a while to be migrated, and nobody waits for long."""
+        try:
+            primary = await self._open_primary()
+            await self._prove(primary)
+        except StoreUnavailable as problem:
+            self._warn(problem)
+        else:
+            self._primary = primary
+            if self._in_outage:
+                self._in_outage = False
+                log.info("the store is back", store=self._url)
+        finally:
+            self._opening = None
+            self._retry_at = self._clock() + self._pause
+
+    async def _prove(self, primary: Store) -> None:
+        """An outage is over when a write has succeeded: a full disk can still be read."""
+        try:
+            await primary.put(NOBODY, Space.SERVER, {_PROOF: b""}, ttl=60)
+            for (tenant, space, key), value in self._settled.items():
+                await primary.settle(tenant, space, key, value)
+        except StoreUnavailable:
+            await self._let_go(primary)
+            raise
+
+    def _lost(self, primary: Store | None, problem: StoreUnavailable) -> None:
+        if primary is not self._primary:
+            return  # somebody else has noticed before
+        self._warn(problem)
+        if primary is not None:
+            self._primary = None
+            self._retry_at = self._clock() + self._pause
+            # A read-only or moved file is seen anew only by a new connection, so this one goes in any case.
+            self._tasks.start(self._let_go(primary), name="close the store")
+
+    def _warn(self, problem: StoreUnavailable) -> None:
+        if self._in_outage:
+            return
+        self._in_outage = True
+        reason = problem.reason if isinstance(problem, Outage) else "unavailable"
+        log.warning(
+            "the store cannot be used, state is kept in memory until it can",
+            store=self._url,
+            reason=reason,
+            problem=str(problem),
+            retry_after=self._pause,
+        )
+        self._on_outage(reason)
+
+    async def _let_go(self, primary: Store) -> None:
+        try:
+            async with asyncio.timeout(_CLOSING):
+                await primary.close()
+        except (StoreUnavailable, TimeoutError) as problem:
+            log.debug("the store could not be closed", store=self._url, problem=type(problem).__name__)

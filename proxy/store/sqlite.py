@@ -1,0 +1,187 @@
+"""A store in one SQLite file, shared by all workers of a machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from pathlib import Path
+
+import aiosqlite
+import structlog
+
+from proxy.ports import Space
+from proxy.store.outage import Outage, outage_from
+from proxy.store.sqlite_file import Database, FileOptions, connect, connect_for_reading, set_aside
+
+log = structlog.get_logger("tailfold")
+
+_PUT = """
+INSERT INTO facts (tenant, space, key, value, expires) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET value = excluded.value, expires = excluded.expires WHERE expires IS NOT NULL
+"""
+_SETTLE = """
+INSERT INTO facts (tenant, space, key, value, expires) VALUES (?, ?, ?, ?, NULL)
+ON CONFLICT DO UPDATE SET
+  value = CASE WHEN expires <= ? THEN excluded.value ELSE value END, expires = NULL
+RETURNING value
+"""
+_PURGE = """
+DELETE FROM facts WHERE (tenant, space, key) IN
+  (SELECT tenant, space, key FROM facts WHERE expires <= ? ORDER BY expires LIMIT ?)
+RETURNING 1
+"""
+
+_MOST_KEYS = 512  # in one query; older builds of SQLite take 999 variables
+_PURGE_EVERY = 300.0
+_PURGE_ROWS = 500
+_AS_USUAL = FileOptions()
+
+
+class SqliteStore:
+    """Reads have a connection of their own: WAL lets them pass a write, which may be waiting for a lock."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: aiosqlite.Connection,
+        reader: aiosqlite.Connection,
+        clock: Callable[[], float],
+    ) -> None:
+        self._path = database.path
+        self._file_id = database.file_id
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+        self._purge_due = clock() + _PURGE_EVERY
+        self._closed = False
+        self.replaced = database.replaced  # where a corrupt file went that was found at the path
+
+    @classmethod
+    async def open(
+        cls, path: Path, options: FileOptions = _AS_USUAL, clock: Callable[[], float] = time.time
+    ) -> SqliteStore:
+        databases: list[Database] = []
+
+        def connector() -> sqlite3.Connection:
+            databases.append(connect(path, options))
+            return databases[0]
+
+        writer = await _connected(connector)
+        try:
+            reader = await _connected(partial(connect_for_reading, databases[0].path, options))
+        except BaseException:
+            await writer.close()
+            raise
+        store = cls(databases[0], writer, reader, clock)
+        if store.replaced is not None:
+            log.warning("the store's file is corrupt, a new one is begun", kept_as=store.replaced.name)
+        return store
+
+    async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        now = self._clock()
+        async with self._trouble_told():
+            for start in range(0, len(keys), _MOST_KEYS):
+                chunk = _filled_up(keys[start : start + _MOST_KEYS])
+                rows = await self._reader.execute_fetchall(_select(len(chunk)), (tenant, space, now, *chunk))
+                found.update((key, value) for key, value in rows)
+        return found
+
+    async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
+        if not values:
+            return
+        now = self._clock()
+        rows = [(tenant, space, key, value, now + ttl) for key, value in values.items()]
+        async with self._trouble_told():
+            # Before the values, so that its failure does not look like theirs.
+            await self._purge(now)
+            await self._writer.executemany(_PUT, rows)
+
+    async def settle(self, tenant: bytes, space: Space, key: bytes, value: bytes) -> bytes:
+        async with self._trouble_told():
+            rows = await self._writer.execute_fetchall(_SETTLE, (tenant, space, key, value, self._clock()))
+        (kept,) = next(iter(rows))
+        return bytes(kept)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._reader.close()
+            await self._writer.close()
+        except (sqlite3.Error, OSError) as error:
+            raise outage_from(error) from error
+
+    async def _purge(self, now: float) -> None:
+        """A little at a time; while there is more, every put takes a little more away than it adds."""
+        if now < self._purge_due:
+            return
+        gone = await self._writer.execute_fetchall(_PURGE, (now, _PURGE_ROWS))
+        self._purge_due = now if len(list(gone)) == _PURGE_ROWS else now + _PURGE_EVERY
+
+    @asynccontextmanager
+    async def _trouble_told(self) -> AsyncIterator[None]:
+        if self._closed:
+            raise Outage("unavailable", "the store is closed")
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            outage = outage_from(error)
+            raise (await self._without_the_file() if outage.reason == "corrupt" else outage) from error
+
+    async def _without_the_file(self) -> Outage:
+        """Renamed before it is closed: what lies in the -wal stays there, for whoever looks into it."""
+        kept_as = await asyncio.to_thread(set_aside, self._path, self._file_id)
+        await self.close()
+        where = f"it was kept as {kept_as.name}" if kept_as else "another process has set it aside"
+        return Outage("corrupt", f"the file is corrupt; {where}")
+
+
+async def _connected(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
+    threads: list[threading.Thread] = []
+
+    def connect_here() -> sqlite3.Connection:
+        threads.append(threading.current_thread())
+        return connector()
+
+    connection = _with_a_daemon_thread(connect_here)
+    try:
+        return await connection
+    except Outage:
+        # It has only to end, and would stumble over an event loop that is closed before it does.
+        threads[0].join(timeout=1)
+        raise
+
+
+def _with_a_daemon_thread(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
+    """aiosqlite's thread takes after the one that makes it. A daemon does not keep the process alive, even
+    when a frozen disk never lets it go on.
+    """
+    made: list[aiosqlite.Connection] = []
+    maker = threading.Thread(
+        target=lambda: made.append(aiosqlite.Connection(connector, iter_chunk_size=64)), daemon=True
+    )
+    maker.start()
+    maker.join()
+    return made[0]
+
+
+@cache
+def _select(count: int) -> str:
+    marks = ",".join("?" * count)
+    return (
+        "SELECT key, value FROM facts WHERE tenant = ? AND space = ? AND (expires IS NULL OR expires > ?) "
+        f"AND key IN ({marks})"
+    )
+
+
+def _filled_up(keys: Sequence[bytes]) -> Sequence[bytes]:
+    """To the next power of two, with a key that is there: ten statements to compile, not five hundred."""
+    size = 1 << (len(keys) - 1).bit_length()
+    return [*keys, *[keys[0]] * (size - len(keys))]

@@ -1,0 +1,198 @@
+"""The SQLite file itself: made private, brought to today's schema, and set aside when it is corrupt.
+
+Everything here blocks, and belongs on a thread that may wait.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from proxy.store.outage import Outage, outage_from
+
+# One entry per version of the schema, each a few statements. Entries are only ever added.
+MIGRATIONS: Sequence[Sequence[str]] = (
+    (
+        """
+        CREATE TABLE facts (
+          tenant BLOB NOT NULL,
+          space TEXT NOT NULL,
+          key BLOB NOT NULL,
+          value BLOB NOT NULL,
+          expires REAL,
+          PRIMARY KEY (tenant, space, key)
+        ) WITHOUT ROWID
+        """,
+        "CREATE INDEX facts_by_expiry ON facts (expires) WHERE expires IS NOT NULL",
+    ),
+)
+
+_SIDECARS = ("-wal", "-shm")
+_PAGE = 4096
+
+FileId = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    busy_timeout: float = 0.2  # seconds; less than a request may wait, so that "locked" can still be told
+    most_bytes: int | None = None  # a file that would grow beyond this counts as full
+    migrations: Sequence[Sequence[str]] = MIGRATIONS
+
+
+class Database(sqlite3.Connection):
+    """A connection in autocommit mode: every call is a whole transaction, so that a caller who is cancelled
+    between two calls leaves nothing half done.
+    """
+
+    path: Path
+    file_id: FileId | None
+    replaced: Path | None = None  # where the corrupt file went that was found in this one's place
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
+        """All rows or none."""
+        if _file_id(self.path) != self.file_id:
+            raise Outage("unavailable", "the file was moved or deleted while in use")
+        with self:
+            self.execute("BEGIN IMMEDIATE")
+            return super().executemany(sql, rows)
+
+
+def connect(path: Path, options: FileOptions) -> Database:
+    """Open the file, which is begun if it is not there, and begun anew if it is corrupt."""
+    with _told_as_outage():
+        path = path.resolve()  # the working directory may change, and -wal lies beside the real file
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _alone_in(path.parent):
+            try:
+                return _opened(path, options)
+            except Outage as outage:
+                if outage.reason != "corrupt":
+                    raise
+            replaced = _renamed(path)
+            database = _opened(path, options)
+            database.replaced = replaced
+            return database
+
+
+def connect_for_reading(path: Path, options: FileOptions) -> sqlite3.Connection:
+    """A second connection to a file that is open already."""
+    with _told_as_outage():
+        reader = sqlite3.connect(path, timeout=options.busy_timeout, isolation_level=None)
+        reader.execute("PRAGMA query_only = 1")
+        return reader
+
+
+def set_aside(path: Path, file_id: FileId | None) -> Path | None:
+    """Rename the corrupt file, for somebody to look at. None if another process was faster: what is there
+    now is the fresh one.
+    """
+    with _told_as_outage(), _alone_in(path.parent):
+        return _renamed(path) if file_id is not None and _file_id(path) == file_id else None
+
+
+@contextmanager
+def _told_as_outage() -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise outage_from(error) from error
+    except ValueError as error:  # a path with a zero byte in it
+        raise Outage("unavailable", "the path is not a valid one") from error
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time opens, migrates or sets aside; the lock goes with the process that holds it."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl  # exists only where there is flock
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _opened(path: Path, options: FileOptions) -> Database:
+    with _told_as_outage():
+        _make_private(path)
+        if not (_writable(path) and _writable(path.parent)):
+            raise Outage("readonly", "the file or its folder cannot be written to")
+        database = sqlite3.connect(path, timeout=options.busy_timeout, isolation_level=None, factory=Database)
+        try:
+            database.path, database.file_id = path, _file_id(path)
+            _set_up(database, options)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+def _make_private(path: Path) -> None:
+    """The file is made here because SQLite would follow the umask; -wal and -shm then take after it."""
+    try:
+        # Never opened if it exists: closing it again would drop the locks of our other connections to it.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    try:
+        path.chmod(0o600)
+    finally:
+        os.close(handle)
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _set_up(database: Database, options: FileOptions) -> None:
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(options.migrations):
+        # Nothing has been written so far: a file that we do not understand is left as it is.
+        raise Outage("newer", f"the file has schema version {version}, made by a newer Tailfold")
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = NORMAL")
+    if options.most_bytes is not None:
+        database.execute(f"PRAGMA max_page_count = {max(1, options.most_bytes // _PAGE)}")
+    if version < len(options.migrations):
+        _migrate(database, version, options.migrations)
+
+
+def _migrate(database: Database, version: int, migrations: Sequence[Sequence[str]]) -> None:
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        for statements in migrations[version:]:
+            for statement in statements:
+                database.execute(statement)
+        database.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def _renamed(path: Path) -> Path:
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    target = path.with_name(f"{path.name}.corrupt-{stamp}")
+    # The file last: a -wal that stayed behind would be read into the fresh one.
+    for sidecar in (*_SIDECARS, ""):
+        try:
+            Path(f"{path}{sidecar}").rename(f"{target}{sidecar}")
+        except FileNotFoundError:
+            pass  # a file that was closed in order has no sidecars
+    return target
+
+
+def _file_id(path: Path) -> FileId | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,111 @@
+"""Writing behind the answer: whoever has something to keep does not wait until it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from proxy.ports import Space, Store, StoreUnavailable
+from proxy.store.slots import Slot, footprint
+from proxy.tasks import Tasks
+
+log = structlog.get_logger("tailfold")
+
+
+class _Late(NamedTuple):
+    value: bytes
+    ttl: float
+
+
+class LateWriter:
+    """Writing begins at once; what arrives meanwhile is written together afterwards, so that the batches grow
+    with the load. What the store refuses is dropped: all of it can be learned again.
+    """
+
+    def __init__(self, store: Store, tasks: Tasks, *, most_bytes: int = 16 * 1024**2) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._most_bytes = most_bytes
+        self._pending: dict[Slot, _Late] = {}
+        self._pending_bytes = 0
+        self._batch: dict[Slot, _Late] = {}
+        self._flushing: asyncio.Task[None] | None = None
+        self._complained = False
+        self.dropped = 0
+
+    def later(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
+        for key, value in values.items():
+            self._add(Slot(tenant, space, key), _Late(value, ttl))
+        self._keep_within_bounds()
+        self._begin()
+
+    async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """What is stored, and what is still on its way there."""
+        found: dict[bytes, bytes] = {}
+        for key in keys:
+            slot = Slot(tenant, space, key)
+            late = self._pending.get(slot) or self._batch.get(slot)
+            if late is not None:
+                found[key] = late.value
+        others = [key for key in keys if key not in found]
+        return found | await self._store.get(tenant, space, others) if others else found
+
+    async def drain(self, timeout: float) -> None:
+        """Write everything that is pending, as far as there is time."""
+        self._begin()
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing], timeout=timeout)
+        if left := len(self._pending) + len(self._batch):
+            log.warning("not everything was written to the store in time", values=left)
+
+    def _begin(self) -> None:
+        if self._pending and self._flushing is None:
+            self._flushing = self._tasks.start(self._flush(), name="write to the store")
+
+    def _add(self, slot: Slot, late: _Late) -> None:
+        self._remove(slot)  # so that it comes last again
+        self._pending[slot] = late
+        self._pending_bytes += footprint(slot, late.value)
+
+    def _remove(self, slot: Slot) -> None:
+        if (late := self._pending.pop(slot, None)) is not None:
+            self._pending_bytes -= footprint(slot, late.value)
+
+    def _keep_within_bounds(self) -> None:
+        before = len(self._pending)
+        while self._pending_bytes > self._most_bytes:
+            self._remove(next(iter(self._pending)))
+        if gone := before - len(self._pending):
+            self._lost(gone, "more was to be written than the store can take")
+
+    async def _flush(self) -> None:
+        dropped_before = self.dropped
+        try:
+            while self._pending:
+                self._batch, self._pending, self._pending_bytes = self._pending, {}, 0
+                await self._write(self._batch)
+                self._batch = {}
+            self._complained = self._complained and self.dropped > dropped_before
+        finally:
+            self._flushing = None
+
+    async def _write(self, batch: dict[Slot, _Late]) -> None:
+        groups: defaultdict[tuple[bytes, Space, float], dict[bytes, bytes]] = defaultdict(dict)
+        for slot, late in batch.items():
+            groups[slot.tenant, slot.space, late.ttl][slot.key] = late.value
+        for (tenant, space, ttl), values in groups.items():
+            try:
+                await self._store.put(tenant, space, values, ttl=ttl)
+            except StoreUnavailable as problem:
+                self._lost(len(values), str(problem))
+
+    def _lost(self, count: int, problem: str) -> None:
+        """Said once, until everything could be written again."""
+        self.dropped += count
+        if not self._complained:
+            self._complained = True
+            log.warning("values are not kept", problem=problem)
