@@ -11,15 +11,27 @@ import msgspec
 import orjson
 
 
+_ABSENT = msgspec.Raw()
+
+
 class _Fields(msgspec.Struct):
     """What we read of the body. The rest is skipped over, which costs a fifth of parsing it."""
 
     model: Any = None
     stream: Any = None
     stream_options: Any = msgspec.UNSET
+    messages: msgspec.Raw = _ABSENT
+    tools: msgspec.Raw = _ABSENT
+    functions: msgspec.Raw = _ABSENT  # what tools were called before there were tools
+    response_format: msgspec.Raw = _ABSENT
+    max_completion_tokens: Any = None
+    max_tokens: Any = None
+    n: Any = None
 
 
 _decode = msgspec.json.Decoder(_Fields).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_MOST_TOKENS = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,13 @@ class ChatRequest:
     model: str | None = None
     streams: bool = False
     stream_options: Any = msgspec.UNSET  # UNSET: the client said nothing, which is not null
+    # The client's own JSON of these; empty where they are absent.
+    messages: bytes = b""
+    tools: bytes = b""
+    functions: bytes = b""
+    response_format: bytes = b""
+    answer_limit: int | None = None  # how long the answer may be, where the client said so
+    choices: int = 1
 
     @property
     def asks_for_usage(self) -> bool:
@@ -47,7 +66,31 @@ def read(raw: bytes, *, compressed: bool) -> ChatRequest:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ChatRequest(raw, readable=False)
     model = fields.model if isinstance(fields.model, str) else None
-    return ChatRequest(raw, True, model, fields.stream is True, fields.stream_options)
+    return ChatRequest(
+        raw,
+        True,
+        model,
+        fields.stream is True,
+        fields.stream_options,
+        bytes(fields.messages),
+        bytes(fields.tools),
+        bytes(fields.functions),
+        bytes(fields.response_format),
+        _tokens(fields.max_completion_tokens) or _tokens(fields.max_tokens),
+        _tokens(fields.n) or 1,
+    )
+
+
+def _tokens(value: object) -> int | None:
+    return value if type(value) is int and 0 < value < _MOST_TOKENS else None
+
+
+def items(array: bytes) -> list[bytes] | None:
+    """The elements of a JSON array, each in its own bytes; None where it is no array."""
+    try:
+        return [bytes(item) for item in _decode_items(array)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def asking_for_usage(request: ChatRequest) -> bytes | None:

@@ -16,7 +16,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
     tokens: int = 0  # of all text, by our encoding
     words: int = 0  # runs of ASCII letters in it
     digits: int = 0  # ASCII digits in it
-    rough: bool = False  # made without the tokenizer, which failed or was not there
+    rough: int = 0  # in how many messages text was counted without a tokenizer
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(
@@ -24,7 +24,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
             self.tokens + other.tokens,
             self.words + other.words,
             self.digits + other.digits,
-            self.rough or other.rough,
+            self.rough + other.rough,
         )
 
     def __sub__(self, other: Estimate) -> Estimate:
@@ -33,7 +33,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
             self.tokens - other.tokens,
             self.words - other.words,
             self.digits - other.digits,
-            self.rough,
+            self.rough - other.rough,
         )
 
     @property

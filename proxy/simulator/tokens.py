@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from proxy.counting import vocabularies
 
 if TYPE_CHECKING:
     import tiktoken
@@ -54,10 +53,7 @@ class TiktokenCounter:
 
     @cached_property
     def _encoding(self) -> tiktoken.Encoding:
-        _use_bundled_vocabulary()
-        import tiktoken
-
-        return tiktoken.get_encoding("o200k_base")
+        return vocabularies.load("o200k_base")
 
     def _count(self, text: str) -> int:
         return sum(len(self._encoding.encode_ordinary(part)) for part in self._slices(text))
@@ -82,18 +78,6 @@ def _whole_characters(tokens: Iterable[bytes]) -> Iterator[str]:
         else:
             pending = b""
             yield text
-
-
-def _use_bundled_vocabulary() -> None:
-    litellm = importlib.util.find_spec("litellm")  # finds without importing: the import takes seconds
-    if litellm is None or litellm.origin is None:
-        raise RuntimeError("litellm carries the vocabulary that tiktoken needs offline; it is not installed")
-    bundled = Path(litellm.origin).parent / "litellm_core_utils" / "tokenizers"
-    chosen = Path(os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(bundled)))
-    if not (chosen / "fb374d419588a4632f3f557e76b4b70aebbca790").is_file():
-        raise RuntimeError(
-            f"{chosen} has no o200k_base vocabulary, and tiktoken would fetch it from the network"
-        )
 
 
 def counter_for(config: SimulatorConfig) -> Counter:

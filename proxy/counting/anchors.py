@@ -1,0 +1,170 @@
+"""Counting from where the upstream has spoken: what it billed for a beginning, plus an estimate of the rest.
+
+Pure: which anchors are known comes in, what is to be remembered goes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from proxy.counting.calibration import Calibration
+from proxy.counting.estimate import NOTHING, Estimate
+from proxy.counting.prompt import ANSWERED_BY, Prompt
+from proxy.usage import Usage
+
+# An estimate of which we are this unsure is wider than any deviation that was learned.
+_ROUGH = 0.25
+_UNSEEN_FRAMING = 0.1
+_DEVIATIONS = 2.0
+
+# Billed for less than this share of what was surely sent: the server has cut the prompt and said nothing.
+_TRUNCATED_BELOW = 0.6
+_SURELY_SENT = 500
+
+# A resent answer that differs from its own bill by more than this was not resent as it was.
+_ANSWER_FACTOR = 2.0
+_ANSWER_SLACK = 30
+
+
+class Basis(StrEnum):
+    """What a count stands on."""
+
+    ANCHORED = "anchored"  # a bill for the beginning of this very conversation
+    OPENING = "opening"  # bills of other conversations with the same instructions and tools
+    COLD = "cold"  # our own estimate alone
+    ROUGH = "rough"  # an estimate made without the tokenizer
+
+
+class Anchor(msgspec.Struct, frozen=True, array_like=True):
+    """What the upstream billed for a chain of messages, and beside which instructions and tools."""
+
+    billed: int
+    outside: bytes
+    outside_estimate: Estimate
+    answer: int = 0  # what the answer will cost when it is resent; 0 where that is not known
+
+
+class Opening(msgspec.Struct, frozen=True, array_like=True):
+    """What instructions and tools cost by themselves, as far as bills of whole requests can tell."""
+
+    tokens: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that is known for one request: the anchor at its longest beginning, the opening, the weights."""
+
+    calibration: Calibration
+    anchor: Anchor | None = None
+    anchored_at: int = 0
+    opening: Opening | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The tokens of a request, and by how many they may be wrong."""
+
+    tokens: int
+    uncertainty: int
+    basis: Basis
+    exact: int = 0  # the part of it that was billed before …
+    estimated: Estimate = NOTHING  # … and what the rest was estimated from
+
+    @property
+    def at_most(self) -> int:
+        return self.tokens + self.uncertainty
+
+
+def count(prompt: Prompt, known: Known) -> Count:
+    if known.anchor is not None:
+        return _from_anchor(prompt, known, known.anchor)
+    if known.opening is not None:
+        exact, doubt = known.opening.tokens, known.opening.deviation
+        return _counted(round(exact), prompt.sums[-1], doubt, Basis.OPENING, known.calibration)
+    # How a provider frames tools and instructions is its own affair until the first bill.
+    doubt = _UNSEEN_FRAMING * prompt.outside.estimate.plain
+    return _counted(0, prompt.estimate, doubt, Basis.COLD, known.calibration)
+
+
+def _from_anchor(prompt: Prompt, known: Known, anchor: Anchor) -> Count:
+    at, exact = known.anchored_at, anchor.billed
+    added = prompt.since(at)
+    if _answer_was_resent(prompt, at, anchor.answer, known.calibration):
+        added -= prompt.message(at)
+        exact += anchor.answer
+    if anchor.outside != prompt.outside.digest:
+        added += prompt.outside.estimate - anchor.outside_estimate
+    return _counted(exact, added, 0.0, Basis.ANCHORED, known.calibration)
+
+
+def _answer_was_resent(prompt: Prompt, at: int, answer: int, calibration: Calibration) -> bool:
+    if not answer or at >= prompt.length or prompt.roles[at] != ANSWERED_BY:
+        return False
+    estimated = calibration.tokens(prompt.message(at))
+    return answer / _ANSWER_FACTOR - _ANSWER_SLACK <= estimated <= answer * _ANSWER_FACTOR + _ANSWER_SLACK
+
+
+def _counted(exact: int, estimate: Estimate, doubt: float, basis: Basis, calibration: Calibration) -> Count:
+    estimated = calibration.tokens(estimate)
+    doubt += calibration.deviation(estimate)
+    if estimate.rough:
+        doubt += _ROUGH * abs(estimated)
+        basis = Basis.ROUGH
+    tokens = max(0, round(exact + estimated))
+    return Count(tokens, round(_DEVIATIONS * doubt), basis, exact, estimate)
+
+
+# After the answer.
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What one bill teaches. Nothing but `truncated` is to be believed of a prompt that was cut."""
+
+    truncated: bool = False
+    anchor: Anchor | None = None
+    opening: Opening | None = None
+    calibration: Calibration | None = None
+
+
+def lesson(prompt: Prompt, counted: Count, known: Known, usage: Usage, *, choices: int) -> Lesson:
+    if usage.prompt <= 0:
+        return Lesson()
+    if _was_truncated(prompt, usage.prompt, known.calibration):
+        return Lesson(truncated=True)
+    outside = prompt.outside
+    anchor = Anchor(usage.prompt, outside.digest, outside.estimate, _resent_answer(prompt, usage, choices))
+    wiser = known.calibration
+    if counted.basis is Basis.ANCHORED:
+        wiser = wiser.learned(counted.estimated, usage.prompt - counted.exact)
+    return Lesson(
+        anchor=anchor,
+        opening=_opening(prompt, known, usage.prompt),
+        calibration=wiser if wiser is not known.calibration else None,
+    )
+
+
+def _was_truncated(prompt: Prompt, billed: int, calibration: Calibration) -> bool:
+    """Judged by text alone: what an image costs is for each server to say."""
+    text = prompt.estimate
+    surely_sent = calibration.tokens(Estimate(0, text.tokens, text.words, text.digits))
+    return not text.rough and surely_sent > _SURELY_SENT and billed < _TRUNCATED_BELOW * surely_sent
+
+
+def _resent_answer(prompt: Prompt, usage: Usage, choices: int) -> int:
+    """Of several choices one is resent; a begun answer (prefill) is resent together with its beginning."""
+    begun = prompt.length > 0 and prompt.roles[-1] == ANSWERED_BY
+    return 0 if choices != 1 or begun else max(0, usage.completion - usage.reasoning)
+
+
+def _opening(prompt: Prompt, known: Known, billed: int) -> Opening | None:
+    """Learned from the shortest request so far: there the least of the bill is estimated."""
+    messages = prompt.sums[-1]
+    deviation = known.calibration.deviation(messages)
+    if messages.rough or (known.opening is not None and known.opening.deviation <= deviation):
+        return None
+    return Opening(max(0.0, billed - known.calibration.tokens(messages)), deviation)

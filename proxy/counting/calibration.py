@@ -1,0 +1,103 @@
+"""How one model's tokens relate to our estimates, learned from what the upstream has billed.
+
+A recursive least-squares fit of three weights (tokens, words, digits), begun at the family's known factor.
+It learns from the differences between two bills of one conversation: whatever stands in front of both, a
+hidden system prompt or the provider's own framing, falls out of them.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import msgspec
+
+from proxy.counting.estimate import Estimate
+
+Weights = tuple[float, float, float]
+Covariance = tuple[Weights, Weights, Weights]
+
+# How far a tokenizer that nobody has seen may lie from its family's factor: some 14 % of the tokens.
+_FIRST_DOUBT: Covariance = ((0.02, 0.0, 0.0), (0.0, 0.05, 0.0), (0.0, 0.0, 0.05))
+_FIRST_NOISE = 4.0
+_LEAST_NOISE = 0.25
+_NOISE_RATE = 0.05
+# A residual beyond this many standard deviations pulls no harder: one odd bill must not turn the weights.
+_CLIP = 3.0
+# Doubt never ends: a provider may change its tokenizer.
+_DRIFT = 1e-5
+# Shorter additions are mostly framing and teach nothing about text.
+_LEAST_TOKENS = 20
+# The error of an estimate grows with the root of its size, down to this size.
+_SMALL = 50
+
+
+class Calibration(msgspec.Struct, frozen=True, array_like=True):
+    weights: Weights
+    doubt: Covariance = _FIRST_DOUBT
+    noise: float = _FIRST_NOISE  # the variance of what the weights do not explain
+    seen: int = 0
+
+    def tokens(self, estimate: Estimate) -> float:
+        """What the upstream would bill for it, as far as we know; below zero where it is a difference."""
+        w = self.weights
+        return estimate.fixed + w[0] * estimate.tokens + w[1] * estimate.words + w[2] * estimate.digits
+
+    def deviation(self, estimate: Estimate) -> float:
+        """The standard deviation of `tokens`."""
+        if not (estimate.tokens or estimate.fixed):
+            return 0.0
+        scale = _scale(estimate)
+        x = _scaled(estimate, scale)
+        return sqrt(self.noise + max(0.0, _dot(x, _times(self.doubt, x)))) / scale
+
+    def learned(self, estimate: Estimate, billed: int) -> Calibration:
+        """The same, wiser by one bill for exactly this."""
+        if estimate.tokens < _LEAST_TOKENS or estimate.rough:
+            return self
+        scale = _scale(estimate)
+        x = _scaled(estimate, scale)
+        direction = _times(self.doubt, x)
+        variance = self.noise + max(0.0, _dot(x, direction))
+        residual = (billed - estimate.fixed) * scale - _dot(self.weights, x)
+        clipped = max(-_CLIP * sqrt(variance), min(_CLIP * sqrt(variance), residual))
+        gain = _stretched(direction, 1 / variance)
+        noise = self.noise + _NOISE_RATE * (clipped * clipped - variance)
+        return Calibration(
+            _sum(self.weights, _stretched(gain, clipped)),
+            _reduced(self.doubt, gain, direction),
+            max(_LEAST_NOISE, noise),
+            self.seen + 1,
+        )
+
+
+def first_calibration(factor: float) -> Calibration:
+    return Calibration((factor, 0.0, 0.0))
+
+
+def _scale(estimate: Estimate) -> float:
+    return 1 / sqrt(max(_SMALL, abs(estimate.tokens)))
+
+
+def _scaled(estimate: Estimate, scale: float) -> Weights:
+    return estimate.tokens * scale, estimate.words * scale, estimate.digits * scale
+
+
+def _dot(a: Weights, b: Weights) -> float:
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
+def _times(matrix: Covariance, vector: Weights) -> Weights:
+    return _dot(matrix[0], vector), _dot(matrix[1], vector), _dot(matrix[2], vector)
+
+
+def _sum(a: Weights, b: Weights) -> Weights:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def _stretched(vector: Weights, by: float) -> Weights:
+    return vector[0] * by, vector[1] * by, vector[2] * by
+
+
+def _reduced(doubt: Covariance, gain: Weights, direction: Weights) -> Covariance:
+    a, b, c = (_sum(row, _stretched(direction, -share)) for row, share in zip(doubt, gain, strict=True))
+    return (a[0] + _DRIFT, a[1], a[2]), (b[0], b[1] + _DRIFT, b[2]), (c[0], c[1], c[2] + _DRIFT)

@@ -1,0 +1,144 @@
+"""How large the parts of a request are, as a provider would bill them: from their own JSON to an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import structlog
+
+from proxy.counting.estimate import Estimate
+from proxy.counting.images import DEFAULT_RULE
+from proxy.counting.once import Once
+from proxy.counting.parts import Countable, content, json_text, without_media
+from proxy.counting.tokenizer import CountingFailed, Tokenizer, rough
+from proxy.counting.tools import tool_list
+from proxy.counting.vocabularies import DEFAULT
+
+log = structlog.get_logger("tailfold")
+
+REQUEST = 3  # the beginning of the answer, once per request
+PER_MESSAGE = 3
+PER_ROLE = 1
+PER_NAME = 1
+# Billed by gpt-4.1 beside the name and the arguments, measured on 391 recorded requests. The ids, of some twenty
+# tokens each, are not billed: with them the median error of such a step is 28 tokens, without them none.
+PER_CALL = 8
+PER_SCHEMA = 12  # of an answer's format; not published, taken to be as for a list of tools
+
+_failures = Once()
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """How a model counts: its encoding, and the rule for its images."""
+
+    encoding: str = DEFAULT
+    images: str = DEFAULT_RULE
+
+
+def measure_message(raw: bytes, scheme: Scheme, tokenizer: Tokenizer | None) -> Estimate:
+    return _measured(raw, lambda message: _message(message, scheme.images), tokenizer)
+
+
+def measure_tools(raw: bytes, tokenizer: Tokenizer | None) -> Estimate:
+    return _measured(raw, tool_list, tokenizer)
+
+
+def measure_response_format(raw: bytes, tokenizer: Tokenizer | None) -> Estimate:
+    return _measured(raw, _response_format, tokenizer)
+
+
+def _message(message: Any, image_rule: str) -> Iterator[Countable]:
+    """Fields that are not named here (ids, reasoning, marks for a cache) are not billed when sent again."""
+    yield PER_MESSAGE + PER_ROLE
+    if not isinstance(message, dict):
+        yield json_text(message)
+        return
+    yield from content(message.get("content"), image_rule)
+    if isinstance(name := message.get("name"), str):
+        yield PER_NAME
+        yield name
+    yield from _text(message.get("refusal"))
+    yield from _calls(message.get("tool_calls"))
+    if (call := message.get("function_call")) is not None:
+        yield from _call(call)
+
+
+def _calls(calls: Any) -> Iterator[Countable]:
+    if isinstance(calls, list):
+        for call in calls:
+            inner = call.get("function", call.get("custom")) if isinstance(call, dict) else None
+            yield from _call(call if inner is None else inner)
+    elif calls is not None:
+        yield json_text(calls)
+
+
+def _call(call: Any) -> Iterator[Countable]:
+    yield PER_CALL
+    if not isinstance(call, dict) or "name" not in call:
+        yield json_text(call)
+        return
+    yield from _text(call["name"])
+    yield from _text(call.get("arguments", call.get("input")))
+
+
+def _text(value: Any) -> Iterator[Countable]:
+    """Where text is expected. Arguments are text, but some clients send the object that it should describe."""
+    if value is not None:
+        yield value if isinstance(value, str) else json_text(value)
+
+
+def _response_format(form: Any) -> Iterator[Countable]:
+    schema = form.get("json_schema") if isinstance(form, dict) else form
+    if schema is not None:
+        yield PER_SCHEMA
+        yield json_text(schema)
+
+
+def _measured(
+    raw: bytes, countables: Callable[[Any], Iterator[Countable]], tokenizer: Tokenizer | None
+) -> Estimate:
+    try:
+        found = list(countables(orjson.loads(raw)))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        # Lone surrogates or a great depth: the upstream may take them, and it is the upstream's business.
+        return _roughly([without_media(raw.decode(errors="replace"))], PER_MESSAGE + PER_ROLE)
+    return _estimate(found, tokenizer)
+
+
+def _estimate(found: Iterable[Countable], tokenizer: Tokenizer | None) -> Estimate:
+    fixed, texts = 0, []
+    for countable in found:
+        if isinstance(countable, str):
+            texts.append(countable)
+        else:
+            fixed += countable
+    if tokenizer is None:
+        return _roughly(texts, fixed)
+    try:
+        return Estimate(fixed, sum(map(tokenizer.count, texts)), *words_and_digits(texts))
+    except CountingFailed as failure:
+        if _failures.first(failure.kind):
+            log.warning("counting failed, counting roughly", kind=failure.kind)
+        return _roughly(texts, fixed)
+
+
+def _roughly(texts: list[str], fixed: int) -> Estimate:
+    return Estimate(fixed, sum(map(rough, texts)), *words_and_digits(texts), rough=1)
+
+
+_KINDS = bytes(
+    ord("a") if chr(byte).isascii() and chr(byte).isalpha() else ord("0") if 48 <= byte <= 57 else ord(" ")
+    for byte in range(256)
+)
+
+
+def words_and_digits(texts: list[str]) -> tuple[int, int]:
+    """Runs of ASCII letters, and ASCII digits. By translation: thirty times as fast as counting the tokens."""
+    kinds = " ".join(["", *texts]).encode(errors="surrogatepass").translate(_KINDS)
+    digits = kinds.count(b"0")
+    words = kinds.count(b" a") + (kinds.count(b"0a") if digits else 0)
+    return words, digits

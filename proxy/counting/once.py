@@ -1,0 +1,17 @@
+"""Saying a thing once, however often it happens."""
+
+from __future__ import annotations
+
+
+class Once:
+    """Remembers a bounded number of kinds; past it nothing is new, so a log cannot be flooded."""
+
+    def __init__(self, limit: int = 100) -> None:
+        self._limit = limit
+        self._seen: set[str] = set()
+
+    def first(self, kind: str) -> bool:
+        if kind in self._seen or len(self._seen) >= self._limit:
+            return False
+        self._seen.add(kind)
+        return True
