@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from proxy.ports import NOBODY, Space, Store
+from proxy.store import open_store, sqlite_path
+from proxy.store.memory import MemoryStore
+from proxy.tasks import Tasks
+from tests.store.doubles import FOREVER, PATIENCE
+
+
+async def kept(store: Store) -> dict[bytes, bytes]:
+    await store.put(NOBODY, Space.COUNTS, {b"k": b"1"}, ttl=FOREVER)
+    return await store.get(NOBODY, Space.COUNTS, [b"k"])
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///state.db", "state.db"),
+        ("sqlite:///a/b.db", "a/b.db"),
+        ("sqlite:////var/lib/state.db", "/var/lib/state.db"),
+        ("sqlite:////home/with%20space/%23.db", "/home/with space/#.db"),
+        ("sqlite:////home/plain#and?odd.db", "/home/plain#and?odd.db"),
+        ("sqlite:////%C3%BC.db", "/ü.db"),
+    ],
+)
+def test_a_url_names_a_path(url: str, path: str) -> None:
+    assert sqlite_path(url) == Path(path)
+
+
+async def test_a_sqlite_url_keeps_state_in_its_file(tmp_path: Path) -> None:
+    tasks, outages = Tasks(), list[str]()
+    store = open_store(f"sqlite:///{tmp_path}/a%20b.db", tasks, on_outage=outages.append)
+    assert os.listdir(tmp_path) == []  # start-up does not wait for a disk
+    assert await kept(store) == {b"k": b"1"}
+    assert "a b.db" in os.listdir(tmp_path)
+    await store.close()
+    await tasks.close(timeout=PATIENCE)
+
+
+async def test_a_corrupt_file_counts_as_an_outage_though_a_new_one_is_begun(tmp_path: Path) -> None:
+    with open(tmp_path / "state.db", "w") as file:  # noqa: ASYNC230 - nobody else is waiting here
+        file.write("not a database" * 1000)
+    tasks, outages = Tasks(), list[str]()
+    with capture_logs() as lines:
+        store = open_store(f"sqlite:///{tmp_path}/state.db", tasks, on_outage=outages.append)
+        assert await kept(store) == {b"k": b"1"}
+    assert outages == ["corrupt"]
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert len(list(tmp_path.glob("state.db.corrupt-*"))) == 1
+    await store.close()
+    await tasks.close(timeout=PATIENCE)
+
+
+async def test_memory_is_just_that() -> None:
+    with capture_logs() as lines:
+        store = open_store("memory://", Tasks(), on_outage=print)
+    assert isinstance(store, MemoryStore)
+    assert lines == []
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+sentinel", "redis+cluster"])
+async def test_redis_is_memory_with_a_warning_that_keeps_the_password(scheme: str) -> None:
+    with capture_logs() as lines:
+        store = open_store(f"{scheme}://user:hunter2@host:6379/0", Tasks(), on_outage=print)
+    assert await kept(store) == {b"k": b"1"}
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert "later version" in lines[0]["event"]
+    assert "hunter2" not in str(lines)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from proxy.ports import NOBODY, Space
+from proxy.store.memory import MemoryStore
+from tests.store.doubles import FOREVER
+
+KIB = bytes(1024)
+
+
+async def put(store: MemoryStore, *keys: bytes, value: bytes = KIB) -> None:
+    await store.put(NOBODY, Space.COUNTS, dict.fromkeys(keys, value), ttl=FOREVER)
+
+
+async def kept(store: MemoryStore, *keys: bytes) -> set[bytes]:
+    return set(await store.get(NOBODY, Space.COUNTS, keys))
+
+
+async def test_what_was_not_asked_for_the_longest_goes_first() -> None:
+    store = MemoryStore(most_bytes=3 * 1500)
+    await put(store, b"a", b"b", b"c")
+    await kept(store, b"a")
+    await put(store, b"d")
+    assert await kept(store, b"a", b"b", b"c", b"d") == {b"a", b"c", b"d"}
+
+
+async def test_replacing_a_value_does_not_count_it_twice() -> None:
+    store = MemoryStore(most_bytes=3 * 1500)
+    await put(store, b"a", b"b")
+    for _ in range(100):
+        await put(store, b"c")
+    assert await kept(store, b"a", b"b", b"c") == {b"a", b"b", b"c"}
+
+
+async def test_a_value_too_large_to_be_kept_pushes_nothing_out() -> None:
+    store = MemoryStore(most_bytes=3 * 1500)
+    await put(store, b"a", b"b")
+    await put(store, b"b", b"huge", value=bytes(10_000))
+    assert await kept(store, b"a", b"b", b"huge") == {b"a"}  # an old value of b would be a wrong one
+
+
+async def test_what_is_settled_is_never_pushed_out() -> None:
+    store = MemoryStore(most_bytes=3 * 1500)
+    await store.settle(NOBODY, Space.SERVER, b"secret", b"first")
+    for number in range(100):
+        await put(store, str(number).encode())
+    assert await store.settle(NOBODY, Space.SERVER, b"secret", b"second") == b"first"

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proxy.store.outage import Outage
+from proxy.store.sqlite_file import MIGRATIONS, FileOptions, connect
+
+NEXT = (*MIGRATIONS, ("ALTER TABLE facts ADD COLUMN origin TEXT DEFAULT 'old'",))
+ROW = (b"tenant", "counts", b"key", b"value", 1.0)
+
+
+def made(path: Path, migrations: Sequence[Sequence[str]]) -> None:
+    with closing(connect(path, FileOptions(migrations=migrations))) as database:
+        database.executemany(
+            "INSERT INTO facts (tenant, space, key, value, expires) VALUES (?, ?, ?, ?, ?)", [ROW]
+        )
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as database:
+        number: int = database.execute("PRAGMA user_version").fetchone()[0]
+        return number
+
+
+def test_a_new_file_has_the_newest_schema(tmp_path: Path) -> None:
+    made(tmp_path / "state.db", MIGRATIONS)
+    assert version(tmp_path / "state.db") == len(MIGRATIONS)
+
+
+def test_an_older_file_is_brought_up_to_date_and_keeps_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    made(path, MIGRATIONS)
+    with closing(connect(path, FileOptions(migrations=NEXT))) as database:
+        assert database.execute("SELECT * FROM facts").fetchall() == [(*ROW, "old")]
+    assert version(path) == len(NEXT)
+
+
+def test_a_newer_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    made(path, NEXT)
+    before = path.read_bytes()
+    with pytest.raises(Outage) as caught:
+        connect(path, FileOptions())
+    assert caught.value.reason == "newer"
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["state.db"]
+
+
+def test_a_migration_that_fails_leaves_the_file_at_its_version(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    made(path, MIGRATIONS)
+    broken = (*NEXT, ("ALTER TABLE nowhere ADD COLUMN x",))
+    with pytest.raises(Outage):
+        connect(path, FileOptions(migrations=broken))
+    assert version(path) == len(MIGRATIONS)
+    with closing(connect(path, FileOptions(migrations=NEXT))) as database:
+        assert database.execute("SELECT count(*) FROM facts").fetchone() == (1,)
+
+
+def test_the_file_is_in_wal_mode(tmp_path: Path) -> None:
+    with closing(connect(tmp_path / "state.db", FileOptions())) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert database.execute("PRAGMA synchronous").fetchone() == (1,)

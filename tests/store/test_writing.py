@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from proxy.ports import NOBODY, Space
+from proxy.store.outage import Outage
+from proxy.store.writing import LateWriter
+from proxy.tasks import Tasks
+from tests.store.doubles import FOREVER, PATIENCE, Gated, Switched
+
+
+def later(writer: LateWriter, key: bytes, value: bytes, tenant: bytes = NOBODY) -> None:
+    writer.later(tenant, Space.COUNTS, {key: value}, ttl=FOREVER)
+
+
+async def test_what_comes_during_a_write_is_written_together_afterwards() -> None:
+    store = Gated()
+    writer = LateWriter(store, Tasks())
+    later(writer, b"0", b"x")
+    await store.entered.wait()
+    for number in range(1, 100):
+        later(writer, str(number).encode(), b"x")
+    store.gate.set()
+    await writer.drain(PATIENCE)
+    assert [len(values) for values in store.puts] == [1, 99]
+
+
+async def test_the_last_value_of_a_key_is_the_one_that_stays() -> None:
+    store = Gated()
+    writer = LateWriter(store, Tasks())
+    later(writer, b"k", b"1")
+    await store.entered.wait()
+    later(writer, b"k", b"2")
+    writer.later(NOBODY, Space.COUNTS, {b"k": b"3"}, ttl=1000)  # with another time to live
+    store.gate.set()
+    await writer.drain(PATIENCE)
+    assert store.puts == [{b"k": b"1"}, {b"k": b"3"}]
+    assert await store.get(NOBODY, Space.COUNTS, [b"k"]) == {b"k": b"3"}
+
+
+async def test_reading_sees_what_is_pending_what_is_being_written_and_what_is_stored() -> None:
+    store = Gated()
+    store.gate.set()
+    await store.put(NOBODY, Space.COUNTS, {b"stored": b"1"}, ttl=FOREVER)
+    store.gate.clear()
+    store.entered.clear()
+    writer = LateWriter(store, Tasks())
+    later(writer, b"writing", b"2")
+    await store.entered.wait()
+    later(writer, b"pending", b"3")
+    asked = [b"stored", b"writing", b"pending", b"absent"]
+    expected = {b"stored": b"1", b"writing": b"2", b"pending": b"3"}
+    assert await writer.get(NOBODY, Space.COUNTS, asked) == expected
+    assert await writer.get(b"another", Space.COUNTS, asked) == {}
+    store.gate.set()
+    await writer.drain(PATIENCE)
+    assert await store.get(NOBODY, Space.COUNTS, asked) == expected
+
+
+async def test_each_tenant_s_values_stay_its_own() -> None:
+    store = Switched()
+    writer = LateWriter(store, Tasks())
+    later(writer, b"k", b"a's", tenant=b"a")
+    later(writer, b"k", b"b's", tenant=b"b")
+    await writer.drain(PATIENCE)
+    assert await store.get(b"a", Space.COUNTS, [b"k"]) == {b"k": b"a's"}
+    assert await store.get(b"b", Space.COUNTS, [b"k"]) == {b"k": b"b's"}
+
+
+async def test_draining_that_runs_out_of_time_says_what_was_left() -> None:
+    store, tasks = Gated(), Tasks()
+    writer = LateWriter(store, tasks)
+    later(writer, b"a", b"1")
+    await store.entered.wait()
+    later(writer, b"b", b"2")
+    with capture_logs() as lines:
+        await writer.drain(timeout=0)
+    assert [(line["log_level"], line["values"]) for line in lines] == [("warning", 2)]
+    await tasks.close(timeout=0)
+
+
+async def test_draining_with_nothing_to_write_is_silent() -> None:
+    with capture_logs() as lines:
+        await LateWriter(Switched(), Tasks()).drain(PATIENCE)
+    assert lines == []
+
+
+async def test_what_the_store_refuses_is_dropped_told_once_and_forgotten() -> None:
+    store = Switched()
+    writer = LateWriter(store, Tasks())
+    store.trouble = Outage("full", "as it happens")
+    with capture_logs() as lines:
+        for number in range(5):
+            later(writer, str(number).encode(), b"private")
+            await writer.drain(PATIENCE)
+        store.trouble = None
+        later(writer, b"after", b"1")
+        await writer.drain(PATIENCE)
+    assert writer.dropped == 5
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert "private" not in str(lines)
+    assert await writer.get(NOBODY, Space.COUNTS, [b"0", b"after"]) == {b"after": b"1"}
+
+
+async def test_trouble_after_a_good_time_is_told_again() -> None:
+    store = Switched()
+    writer = LateWriter(store, Tasks())
+    with capture_logs() as lines:
+        for trouble in (Outage("full", "once"), None, Outage("full", "again")):
+            store.trouble = trouble
+            later(writer, b"k", b"1")
+            await writer.drain(PATIENCE)
+    assert [line["problem"] for line in lines] == ["once", "again"]
+
+
+async def test_when_too_much_is_pending_the_oldest_goes() -> None:
+    store = Gated()
+    writer = LateWriter(store, Tasks(), most_bytes=3 * 1500)
+    later(writer, b"first", b"")
+    await store.entered.wait()
+    with capture_logs() as lines:
+        for number in range(10):
+            later(writer, str(number).encode(), bytes(1024))
+    store.gate.set()
+    await writer.drain(PATIENCE)
+    assert store.puts[1].keys() == {b"7", b"8", b"9"}
+    assert writer.dropped == 7
+    assert len(lines) == 1
