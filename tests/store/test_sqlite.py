@@ -49,9 +49,12 @@ async def get(store: SqliteStore, *keys: bytes) -> dict[bytes, bytes]:
 
 
 def spoiled(path: Path, keep: int = 0) -> bytes:
-    """The file's new content: garbage, behind the first `keep` bytes."""
+    """The file's new content: garbage behind the first `keep` bytes, and no shorter than before: a file that
+    has lost its end is found out when it is opened.
+    """
     before = path.read_bytes() if path.exists() else b""
-    path.write_bytes(before[:keep] + b"not a database " * 1000)
+    garbage = b"not a database " * max(1000, len(before) // 15 + 1)
+    path.write_bytes(before[:keep] + garbage[: max(15_000, len(before) - keep)])
     return path.read_bytes()
 
 
