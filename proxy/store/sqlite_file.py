@@ -62,7 +62,11 @@ class Database(sqlite3.Connection):
             raise Outage("unavailable", "the file was moved or deleted while in use")
         with self:
             self.execute("BEGIN IMMEDIATE")
-            return super().executemany(sql, rows)
+            done = super().executemany(sql, rows)
+        # A cursor resets its statement when it is freed, which the event loop would do while the next write,
+        # on the thread of this one, is using the very same statement.
+        done.close()
+        return done
 
 
 def connect(path: Path, options: FileOptions) -> Database:

@@ -66,3 +66,11 @@ def test_the_file_is_in_wal_mode(tmp_path: Path) -> None:
     with closing(connect(tmp_path / "state.db", FileOptions())) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("PRAGMA synchronous").fetchone() == (1,)
+
+
+def test_what_is_left_of_a_write_does_not_hold_the_statement_of_the_next(tmp_path: Path) -> None:
+    with closing(connect(tmp_path / "state.db", FileOptions())) as database:
+        done = database.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", [ROW])
+        with pytest.raises(sqlite3.ProgrammingError, match="closed cursor"):
+            done.fetchall()
+        assert database.execute("SELECT * FROM facts").fetchall() == [ROW]
