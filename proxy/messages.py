@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import orjson
 
-
 _ABSENT = msgspec.Raw()
 
 
@@ -29,7 +28,12 @@ class _Fields(msgspec.Struct):
     n: Any = None
 
 
+class _Role(msgspec.Struct):
+    role: Any = None
+
+
 _decode = msgspec.json.Decoder(_Fields).decode
+_decode_role = msgspec.json.Decoder(_Role).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _MOST_TOKENS = 2**40
 
@@ -91,6 +95,15 @@ def items(array: bytes) -> list[bytes] | None:
         return [bytes(item) for item in _decode_items(array)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def role_of(message: bytes) -> str:
+    """Who speaks; empty where the message does not say."""
+    try:
+        role = _decode_role(message).role
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    return role if isinstance(role, str) else ""
 
 
 def asking_for_usage(request: ChatRequest) -> bytes | None:

@@ -1,8 +1,8 @@
 """What this process remembers of the conversations it has seen lately.
 
-An agent resends its whole history and adds a little. Comparing its bytes with those it sent last costs a tenth
-of reading them, so whatever is known of a beginning that has not changed is taken over: the cost of a request
-follows what is new in it.
+An agent resends its whole history and adds a little. Comparing its bytes with those it sent last costs a
+tenth of reading them, so whatever is known of a beginning that has not changed is taken over: the cost of a
+request follows what is new in it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Beginning:
         return self.of.ends[: self.length] if self.of else ()
 
     def rest(self, array: bytes) -> list[bytes] | None:
-        """The messages that come after it, each in its own bytes; None where there is no array of messages."""
+        """The messages that come after it, each in its own bytes; None where there is no array."""
         if self.of is None:
             return messages.items(array)
         tail = array[self.of.ends[self.length - 1] :].lstrip(_WHITE)
@@ -111,7 +111,7 @@ def _outside(everything: Sequence[Message], extras: Extras) -> Outside:
 
 
 def _ends(array: bytes, beginning: Beginning, added: Sequence[bytes]) -> Sequence[int]:
-    """None are known where a message is not an object: only a closing brace shows that it really ends there."""
+    """None are known where a message is not an object: only a closing brace shows where it really ends."""
     ends = [*beginning.ends]
     for raw in added:
         if not raw.endswith(b"}"):

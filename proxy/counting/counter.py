@@ -1,0 +1,101 @@
+"""The one counter: whatever is decided by size, is decided by what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from proxy.counting import anchors, measuring
+from proxy.counting.anchors import Basis, Count, Known, Lesson
+from proxy.counting.estimate import Estimate
+from proxy.counting.framing import Scheme
+from proxy.counting.knowledge import Knowledge
+from proxy.counting.measuring import Measurer
+from proxy.counting.once import Once
+from proxy.counting.prompt import Prompt
+from proxy.messages import ChatRequest
+from proxy.store.writing import LateWriter
+from proxy.usage import Usage
+
+log = structlog.get_logger("tailfold")
+
+_ROUGH_SHARE = 0.5  # of a count made from nothing but the number of bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a model counts, as far as is known before its first bill."""
+
+    scheme: Scheme = field(default_factory=Scheme)
+    factor: float = 1.0  # its tokens for one of ours
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A request's count, and what it takes to learn from its bill."""
+
+    count: Count
+    model: str
+    prompt: Prompt | None = None  # None where nothing could be measured: there is nothing to learn then
+    known: Known | None = None
+    choices: int = 1
+    fresh: Mapping[bytes, Estimate] = field(default_factory=dict)
+
+
+class Counter:
+    def __init__(
+        self, measurer: Measurer, knowledge: Knowledge, store: LateWriter, manner: Callable[[str], Manner]
+    ) -> None:
+        self._measurer = measurer
+        self._knowledge = knowledge
+        self._store = store
+        self._manner = manner
+        self._failures = Once()
+
+    async def count(self, tenant: bytes, chat: ChatRequest) -> Counted:
+        try:
+            return await self._count(tenant, chat)
+        except Exception as failure:  # noqa: BLE001 - a count is never worth a request
+            self._log_once("count", failure)
+            return Counted(_by_bytes(chat.raw), chat.model or "")
+
+    async def _count(self, tenant: bytes, chat: ChatRequest) -> Counted:
+        model = chat.model or ""
+        manner = self._manner(model)
+        found = await self._measurer.measure(tenant, chat, manner.scheme)
+        prompt = found.measured.prompt
+        known = await self._knowledge.known(tenant, model, prompt, manner.factor, familiar=found.familiar)
+        return Counted(anchors.count(prompt, known), model, prompt, known, chat.choices, found.fresh)
+
+    def record(self, tenant: bytes, counted: Counted, usage: Usage | None) -> Lesson:
+        """After the answer: keep what was counted, and learn from what was billed."""
+        try:
+            measuring.later(self._store, tenant, counted.fresh)
+            return self._learn(tenant, counted, usage) if usage is not None else Lesson()
+        except Exception as failure:  # noqa: BLE001 - the client has its answer, and it stays one
+            self._log_once("learn", failure)
+            return Lesson()
+
+    def _learn(self, tenant: bytes, counted: Counted, usage: Usage) -> Lesson:
+        if counted.prompt is None or counted.known is None:
+            return Lesson()
+        # Others have been answered meanwhile: what they have taught must not be unlearned.
+        factor = self._manner(counted.model).factor
+        known = replace(counted.known, calibration=self._knowledge.calibration(counted.model, factor))
+        lesson = anchors.lesson(counted.prompt, counted.count, known, usage, choices=counted.choices)
+        self._knowledge.learn(tenant, counted.model, counted.prompt, lesson)
+        return lesson
+
+    def _log_once(self, doing: str, failure: Exception) -> None:
+        kind = type(failure).__name__
+        if self._failures.first(f"{doing} {kind}"):
+            # Neither the message nor the traceback's values: they may quote a conversation.
+            log.warning("counting failed, going on without", doing=doing, kind=kind)
+
+
+def _by_bytes(raw: bytes) -> Count:
+    """A third of the bytes is more than most texts have tokens."""
+    tokens = -(-len(raw) // 3)
+    return Count(tokens, round(_ROUGH_SHARE * tokens), Basis.ROUGH, 0, Estimate(tokens=tokens, rough=1))
