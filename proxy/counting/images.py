@@ -16,7 +16,7 @@ def image_tokens(rule: str, width: int, height: int, detail: str) -> int:
 
 
 def _tiles(base: int, tile: int, width: int, height: int, detail: str) -> int:
-    """OpenAI: fit into 2,048 × 2,048, then the short side into 768; count the tiles of 512 that cover it."""
+    """OpenAI: fit into a square of 2,048, then the short side into 768; count the tiles of 512 that cover it."""
     if detail == "low":
         return base
     width, height = _shrunk(width, height, 2048 / max(width, height))
@@ -62,7 +62,7 @@ def _gemini(width: int, height: int, _detail: str) -> int:
 
 
 def _shrunk(width: int, height: int, ratio: float) -> tuple[int, int]:
-    # To the nearest pixel, as billed: 2,049 × 513 is eight tiles, 2,050 × 513 is four.
+    # To the nearest pixel, as billed: 2,049 by 513 is eight tiles, 2,050 by 513 is four.
     return (max(1, round(width * ratio)), max(1, round(height * ratio))) if ratio < 1 else (width, height)
 
 

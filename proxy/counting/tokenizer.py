@@ -17,21 +17,22 @@ from proxy.counting.vocabularies import VocabularyUnavailable
 
 log = structlog.get_logger("tailfold")
 
-# In characters. tiktoken takes any text of this size in a quarter of a second; from about a million on, a run of
-# white space overflows the stack of its regular expressions.
+# In characters. tiktoken takes any text of this size in a quarter of a second; from about a million on, a run
+# of white space overflows the stack of its regular expressions.
 CAP = 384 * 1024
 
-# Handed to tiktoken at a time, where the text allows it: it holds the interpreter's lock while it makes its list.
+# Handed to tiktoken at a time, where the text allows it: it holds the interpreter's lock to make its list.
 PIECE = 64 * 1024
 
-# How much of a longer text is looked at, and in slices of what size. Larger slices feel their two cuts less, more of them miss less between them; a power of
-# two, since the longest tokens (runs of spaces) are 128 characters.
-SAMPLE = 768 * 1024
+# How much of a longer text is looked at, and in slices of what size: many small ones miss less between them.
+# A power of two, since the longest tokens (runs of spaces) are 128 characters.
+SAMPLE = 1024 * 1024
 SLICE = 2 * 1024
 
-# Both patterns always end a piece here, whatever stands before and after: no alternative of theirs goes on from
-# anything into a space or tab, from a line break into what is neither white space nor "/", or from a letter into
-# a digit; and none looks back. (Python's \s has a few control characters more than theirs, which is the safe side.)
+# Both patterns always end a piece here, whatever stands before and after: no alternative of theirs goes on
+# from anything into a space or tab, from a line break into what is neither white space nor "/", or from a
+# letter into a digit; and none looks back. (Python's \s has a few control characters more than theirs, which
+# is the safe side.)
 _SEAM = re.compile(r"\S(?=[ \t])|[\r\n](?=[^\s/])|[A-Za-z](?=[0-9])")
 
 
@@ -48,7 +49,7 @@ class Encoding(Protocol):
 
 
 class Tokenizer:
-    """Safe to use from several threads. Special tokens in a text are text; a lone surrogate counts as U+FFFD."""
+    """Safe to use from several threads. Special tokens in a text are text, a lone surrogate is U+FFFD."""
 
     def __init__(self, encoding: Encoding, *, cap: int = CAP, piece: int = PIECE) -> None:
         self._encoding = encoding
@@ -64,15 +65,24 @@ class Tokenizer:
 
     def _sampled(self, text: str) -> int:
         samples = list(slices(text, SAMPLE))
-        seen = sum(map(len, samples))
-        return math.ceil(sum(map(self._encoded, samples)) * len(text) / seen)
+        tokens = sum(map(self._encoded, samples)) - self._cost_of_a_cut(samples[::8]) * len(samples)
+        # By bytes, not characters: emoji take more of both bytes and tokens, whichever of them the slices met.
+        return math.ceil(tokens * _size(text) / sum(map(_size, samples)))
+
+    def _cost_of_a_cut(self, samples: list[str]) -> float:
+        """How many tokens more a text has for being cut in two. Every slice has two ends, so one cut too many."""
+        whole = sum(map(self._encoded, samples))
+        halves = sum(
+            self._encoded(each[: SLICE // 2]) + self._encoded(each[SLICE // 2 :]) for each in samples
+        )
+        return (halves - whole) / len(samples)
 
     def _encoded(self, text: str) -> int:
         try:
             return len(self._encoding.encode_ordinary(text))
         except BaseException as failure:
-            # A panic in tiktoken is a BaseException of a class that cannot be imported. It, and whatever else a
-            # native library may raise, costs this text its exact count; an interrupt or exit goes on its way.
+            # A panic in tiktoken is a BaseException of a class that cannot be imported. It, and whatever else
+            # a native library may raise, costs this text its exact count; an interrupt goes on its way.
             if isinstance(failure, Exception) or type(failure).__name__ == "PanicException":
                 raise CountingFailed(type(failure).__name__) from failure
             raise
@@ -91,7 +101,7 @@ def pieces(text: str, size: int) -> Iterator[str]:
 
 
 def slices(text: str, budget: int) -> Iterator[str]:
-    """One slice from each of many equal stretches, at a place in it that no regular text can be in step with."""
+    """One slice from each of many equal stretches, at places that no regular text can be in step with."""
     number = max(1, min(budget, len(text)) // SLICE)
     stretch = len(text) / number
     place = Random(len(text))  # the same text has the same count on every replica
@@ -102,11 +112,15 @@ def slices(text: str, budget: int) -> Iterator[str]:
 
 def rough(text: str) -> int:
     """What a text is taken for where it cannot be counted: rather too much than too little."""
-    return max(-(-len(text) // 4), -(-len(text.encode(errors="surrogatepass")) // 3))
+    return max(-(-len(text) // 4), -(-_size(text) // 3))
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))
 
 
 class Encodings:
-    """The tokenizers that have been loaded. One that is not there (yet) is None: whoever asks counts roughly."""
+    """The tokenizers that have been loaded. Where one is not there (yet), whoever asks counts roughly."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder

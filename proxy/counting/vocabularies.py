@@ -1,4 +1,4 @@
-"""The vocabularies that tokens are counted with: read from a dependency's package data, never from the network."""
+"""The vocabularies that tokens are counted with: read from a dependency's files, never from the network."""
 
 from __future__ import annotations
 
