@@ -1,0 +1,105 @@
+"""The groups of settings, each setting with its default and its meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr
+
+from proxy.settings.values import Bytes, Seconds, comma_separated, header_safe, host_names
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "console", "json"]
+
+
+class Section(BaseModel):
+    # Values are hidden in pydantic's own messages because one of them may be a secret.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Usage(Section):
+    ask: bool = Field(
+        default=True,
+        description="Ask the upstream for token usage in streams when the client did not, and keep the extra "
+        "chunk from the client.",
+    )
+
+
+class Timeouts(Section):
+    connect: Seconds = Field(
+        default=5.0, description="Seconds for reaching the upstream, the TLS handshake included."
+    )
+    first_byte: Seconds = Field(
+        default=600.0,
+        description="Seconds from the request being sent to the first byte of the upstream's answer.",
+    )
+    idle: Seconds = Field(
+        default=300.0,
+        description="Seconds between two pieces of an answer before the upstream counts as gone. There is no "
+        "limit for an answer as a whole.",
+    )
+    head: Seconds = Field(default=30.0, description="Seconds a client may take for the head of its request.")
+    body: Seconds = Field(
+        default=30.0, description="Seconds a client's body may lag behind `limits.body_rate`."
+    )
+    keepalive: Seconds = Field(
+        default=75.0, description="Seconds an idle client connection is kept open for the next request."
+    )
+    drain: Seconds = Field(
+        default=30.0, description="Seconds that running answers get to finish after SIGTERM."
+    )
+
+
+class Limits(Section):
+    chat_body: Bytes = Field(
+        default=128 * 1024**2,
+        description="Largest body of a chat completion request. Other paths are streamed and have no limit.",
+    )
+    in_flight: Bytes = Field(
+        default=1024**3, description="Bytes of request bodies held in memory at one time, per worker."
+    )
+    connections: int = Field(
+        default=4096, ge=1, description="Client connections open at one time, per worker."
+    )
+    head: Bytes = Field(
+        default=64 * 1024, description="Largest head (request line and headers) of a request."
+    )
+    body_rate: Bytes = Field(
+        default=1024, description="Bytes per second below which a client's body counts as too slow."
+    )
+
+
+class Tls(Section):
+    ca_file: FilePath | None = Field(
+        default=None,
+        description="PEM file with the certificate authorities to trust for the upstream; null means the "
+        "system's.",
+    )
+    verify: bool = Field(
+        default=True,
+        description="Verify the upstream's certificate. False makes the connection open to interception.",
+    )
+
+
+class Admin(Section):
+    token: Annotated[SecretStr | None, AfterValidator(header_safe)] = Field(
+        default=None,
+        description="Secret for everything outside /v1 (page, API, metrics). Required to listen on an "
+        "address that other machines reach. Has no flag, because other users of a machine can see flags.",
+    )
+    hosts: Annotated[tuple[str, ...], BeforeValidator(comma_separated), AfterValidator(host_names)] = Field(
+        default=(),
+        description="Host names under which everything outside /v1 may be asked, besides loopback names and "
+        "the address listened on. As a variable: separated by commas.",
+    )
+
+
+class Metrics(Section):
+    open: bool = Field(default=False, description="Serve /metrics without the admin token.")
+
+
+class Log(Section):
+    level: LogLevel = Field(default="info", description="Least level that is logged.")
+    format: LogFormat = Field(
+        default="auto", description="`console`, `json`, or `auto`: console on a terminal, else JSON."
+    )

@@ -1,0 +1,147 @@
+"""What a single value may look like."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Annotated
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
+
+STORE_SCHEMES = ("memory", "sqlite", "redis", "rediss", "redis+sentinel", "redis+cluster")
+
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{suffix}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def byte_count(value: object) -> object:
+    """`64KiB`, `1.5 GB` or a number of bytes."""
+    if isinstance(value, bool):
+        raise ValueError("should be a number of bytes or a size such as 64KiB")
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value)
+    if match is None or match[2].lower() not in _UNITS:
+        raise ValueError("should be a number of bytes or a size such as 64KiB, 128MiB or 1GiB")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def valid_host(host: str) -> str:
+    bare = host.strip().removeprefix("[").removesuffix("]")
+    if not bare:
+        raise ValueError("should not be empty; 0.0.0.0 means every IPv4 address of this machine")
+    if "/" in bare or re.search(r"\s", bare) or (bare.count(":") == 1):
+        raise ValueError("should be a host name or an address alone, without scheme and port")
+    return bare
+
+
+def valid_upstream(url: str) -> str:
+    url = url.strip()
+    parts = _split(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError("should be a full URL such as https://api.openai.com/v1")
+    if "@" in parts.netloc:
+        raise ValueError("should not contain a user or password; clients send their own key")
+    if "?" in url or "#" in url:
+        raise ValueError("should not contain a query (?) or a fragment (#)")
+    if not parts.hostname or re.search(r"[\s\x00-\x1f\x7f\\]", url):
+        raise ValueError("is not a valid URL")
+    return url.rstrip("/")
+
+
+def _split(url: str) -> SplitResult:
+    """The URL's parts; the standard library's own complaints quote the URL and with it a password."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https", "redis", "rediss"):
+            _ = parts.port
+    except ValueError:
+        raise ValueError("is not a valid URL") from None
+    return parts
+
+
+def valid_store(url: str | None) -> str | None:
+    if url is None:
+        return None
+    parts = _split(url.strip())
+    if parts.scheme not in STORE_SCHEMES or not url.strip().startswith(f"{parts.scheme}://"):
+        schemes = ", ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
+        raise ValueError(f"should begin with one of {schemes}")
+    if parts.scheme == "sqlite" and (parts.netloc or len(parts.path) < 2):
+        raise ValueError("should be sqlite:///relative/path.db or sqlite:////absolute/path.db")
+    if "redis" in parts.scheme and not parts.netloc.rpartition("@")[2]:
+        raise ValueError(f"should name a host, as in {parts.scheme}://localhost:6379")
+    return url.strip()
+
+
+def header_safe(token: SecretStr | None) -> SecretStr | None:
+    if token is None:
+        return None
+    text = token.get_secret_value().strip()
+    if not re.fullmatch(r"[!-~]+", text):
+        raise ValueError("should be printable ASCII without spaces, and not empty")
+    return SecretStr(text)
+
+
+def comma_separated(value: object) -> object:
+    """An environment variable holds one string: a.example,b.example."""
+    if isinstance(value, str):
+        return [name.strip() for name in value.split(",") if name.strip()]
+    return value
+
+
+def host_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    bare = tuple(name.lower().removeprefix("[").removesuffix("]") for name in names)
+    for name in bare:
+        if not re.fullmatch(r"[\w.-]+", name) and address_of(name) is None:
+            raise ValueError("should be bare host names, without scheme, port or wildcard")
+    return bare
+
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Bytes = Annotated[
+    int,
+    BeforeValidator(byte_count),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(([KMGTkmgt][Ii]?)?[Bb])?\s*$"},
+            ]
+        }
+    ),
+]
+
+
+# Addresses.
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. A name other than localhost could be anything."""
+    if host.lower() == "localhost":
+        return True
+    address = address_of(host)
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped is not None and mapped.is_loopback
+
+
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def addresses_of(host: str) -> frozenset[str]:
+    """The addresses that a host stands for, as far as can be said without asking a name server."""
+    if host.lower() == "localhost":
+        return frozenset({"127.0.0.1", "::1"})
+    if (address := address_of(host)) is None:
+        return frozenset({host.lower()})
+    return frozenset({str(address)} | ({"127.0.0.1", "::1"} if address.is_unspecified else set()))
