@@ -91,7 +91,7 @@ def environment_layer(environ: Mapping[str, str], keys: Collection[str]) -> Laye
 
 
 def file_layer(path: Path, keys: Collection[str], sections: Collection[str]) -> Layer:
-    entries = read(path)
+    entries = read(path, keys)
 
     def place(key: str) -> str:
         return f"file {path}, line {entries[key].line}: {key}"
@@ -152,12 +152,14 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(_BOOL, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
-def read(path: Path) -> dict[str, Entry]:
-    """The file's values by dotted key. Only one level of sections exists, so only one is opened."""
+def read(path: Path, keys: Collection[str] = ()) -> dict[str, Entry]:
+    """The file's values by dotted key. Only one level of sections exists, so only one is opened; what is a
+    setting of its own stays whole.
+    """
     try:
         loader = _Loader(_bytes_of(path))
         try:
-            return _entries(loader, path)
+            return _entries(loader, path, keys)
         finally:
             loader.dispose()
     # Causes are cut off: a traceback would show the lines of the file, and a token may stand in one.
@@ -182,30 +184,44 @@ def _bytes_of(path: Path) -> bytes:
         raise _refused(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _entries(loader: _Loader, path: Path) -> dict[str, Entry]:
+def _entries(loader: _Loader, path: Path, keys: Collection[str]) -> dict[str, Entry]:
     root = loader.get_single_node()
     if root is None or root.tag == _NULL:
         return {}
     if not isinstance(root, yaml.MappingNode):
         raise _refused(f"{path}: expected settings as `key: value`, found {_kind(root)}")
     entries: dict[str, Entry] = {}
-    for key, value, line in _leaves(root, path):
+    for key, value, line in _leaves(root, path, keys):
         if (first := entries.get(key)) is not None:
             raise _refused(f"{path}, line {line}: {key} is given twice (first in line {first.line})")
         entries[key] = Entry(loader.construct_object(value, deep=True), line)
     return entries
 
 
-def _leaves(root: yaml.MappingNode, path: Path) -> Iterator[tuple[str, yaml.Node, int]]:
+def _leaves(
+    root: yaml.MappingNode, path: Path, whole: Collection[str]
+) -> Iterator[tuple[str, yaml.Node, int]]:
     sections: dict[str, int] = {}
     for name, value, line in _pairs(root, path):
-        if not isinstance(value, yaml.MappingNode):
+        if not isinstance(value, yaml.MappingNode) or name in whole:
+            _refuse_twins(value, name, path)
             yield name, value, line
             continue
         if (first := sections.setdefault(name, line)) != line:
             raise _refused(f"{path}, line {line}: {name} is given twice (first in line {first})")
         for inner, leaf, inner_line in _pairs(value, path):
             yield f"{name}.{inner}", leaf, inner_line
+
+
+def _refuse_twins(node: yaml.Node, name: str, path: Path) -> None:
+    """Inside a value that stays whole YAML would let the last of two equal keys win, without a word."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value, line in _pairs(node, path):
+        if (first := lines.setdefault(key, line)) != line:
+            raise _refused(f"{path}, line {line}: {name}.{key} is given twice (first in line {first})")
+        _refuse_twins(value, f"{name}.{key}", path)
 
 
 def _pairs(mapping: yaml.MappingNode, path: Path) -> Iterator[tuple[str, yaml.Node, int]]:

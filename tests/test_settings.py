@@ -153,7 +153,11 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "upstream": "http://localhost:1/v1",
         "store": "memory://",
         "mode": "off",
+        "secret": "a secret of some length",
+        "models": '{"my-model": {"window": 8192}}',
         "usage.ask": "false",
+        "windows.ask": "false",
+        **{key: "0.25" for key in FIELDS if key.startswith("compression.")},
         **{key: "1.5" for key in FIELDS if key.startswith("timeouts.")},
         **{key: "2048" for key in FIELDS if key.startswith("limits.")},
         "tls.ca_file": str(pem),
@@ -421,3 +425,47 @@ def test_settings_survive_being_handed_to_another_process(tmp_path: Path) -> Non
         store="redis://:p@h/0",
     )
     assert Settings.model_validate(json.loads(json.dumps(revealed(settings)))) == settings
+
+
+def test_models_are_told_by_name_or_pattern(yaml: Any) -> None:
+    file = yaml("models:\n  my-model: {window: 8192}\n  claude-*:\n    threshold: 0.9\n")
+    models = load({"config": file}, {}).settings.models
+    assert models["my-model"].window == 8192
+    assert models["claude-*"].threshold == 0.9
+
+
+def test_models_can_stand_in_a_variable_as_json() -> None:
+    loaded = load({}, {"TAILFOLD_MODELS": '{"my-model": {"window": 8192}}'})
+    assert loaded.settings.models["my-model"].window == 8192
+    assert loaded.origins["models"] == "environment TAILFOLD_MODELS"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{m: {window: 0}}", "line 1: models: m: window: should be greater than 0"),
+        ("{m: {windw: 5}}", "line 1: models: m: windw: unknown; known are window, "),
+        ("{m: {encoding: p50k}}", "line 1: models: m: encoding: should be 'o200k_base' or 'cl100k_base'"),
+        ("[m]", "line 1: models: should be a valid dictionary"),
+        ("\n  m: {window: 5}\n  m: {window: 6}", "line 3: models.m is given twice (first in line 2)"),
+    ],
+)
+def test_a_mistake_in_a_model_is_told_with_its_name(yaml: Any, text: str, complaint: str) -> None:
+    [problem] = problems({"config": yaml(f"models: {text}\n")})
+    assert complaint in problem
+
+
+def test_a_variable_for_models_that_is_no_json_is_refused() -> None:
+    assert "should be JSON such as" in only_problem(TAILFOLD_MODELS="my-model")
+
+
+def test_a_short_secret_is_refused_and_not_repeated() -> None:
+    problem = only_problem(TAILFOLD_SECRET="hunter2")
+    assert "at least 16 characters" in problem
+    assert "hunter2" not in problem
+
+
+def test_the_secret_is_masked_when_shown_and_handed_to_workers_in_clear() -> None:
+    settings = Settings(secret=SecretStr("a secret of some length"))
+    assert printable(settings)["secret"] == MASK
+    assert revealed(settings)["secret"] == "a secret of some length"

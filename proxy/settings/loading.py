@@ -19,6 +19,7 @@ from proxy.config_files import (
     flag_layer,
 )
 from proxy.settings.model import FIELDS, PRIVATE, SECTIONS, Clash, Settings
+from proxy.settings.sections import Model
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ def _told(details: ErrorDetails, winners: Mapping[str, Layer]) -> str:
     cause = details.get("ctx", {}).get("error")
     key = cause.key if isinstance(cause, Clash) else _key_at(details["loc"])
     place = winners[key].place(key) if key in winners else key
+    if key == "models":
+        place = ": ".join([place, *map(str, details["loc"][1:])])
+    if details["type"] == "extra_forbidden":
+        return f"{place}: unknown; known are {', '.join(Model.model_fields)}"
     message = str(cause) if cause is not None else details["msg"].removeprefix("Input ")
     return f"{place}: {message}{_got(key, details['input'])}"
 

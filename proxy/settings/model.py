@@ -8,16 +8,30 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from proxy.config_files import variable
-from proxy.settings.sections import Admin, Limits, Log, Metrics, Section, Timeouts, Tls, Usage
+from proxy.settings.sections import (
+    Admin,
+    Compression,
+    Limits,
+    Log,
+    Metrics,
+    Model,
+    Section,
+    Timeouts,
+    Tls,
+    Usage,
+    Windows,
+)
 from proxy.settings.values import (
     addresses_of,
     byte_count,
     is_loopback,
+    long_enough,
+    mapping,
     valid_host,
     valid_store,
     valid_upstream,
@@ -63,7 +77,22 @@ class Settings(BaseSettings):
         description="`compress` folds long histories, `observe` only reports what would be folded, `off` "
         "only forwards.",
     )
+    secret: Annotated[SecretStr | None, AfterValidator(long_enough)] = Field(
+        default=None,
+        description="Secret under which callers are told apart by their keys without keeping the keys. "
+        "Without it (null) one is made at the first start and kept in the store. Has no flag, because other "
+        "users of a machine can see flags.",
+    )
+    models: Annotated[dict[str, Model], BeforeValidator(mapping)] = Field(
+        default={},
+        description="What you know better of models, by name or pattern (`my-model`, `claude-*`): window, "
+        "excludes_answer, max_output, encoding, images, factor, threshold, retain_tokens, summary_model. The "
+        "exact name wins, then the longest pattern; `tailfold models NAME` shows the result. As a variable: "
+        "JSON.",
+    )
     usage: Usage = Field(default=Usage(), description="Token usage as the upstream reports it.")
+    compression: Compression = Field(default=Compression(), description="When a conversation counts as full.")
+    windows: Windows = Field(default=Windows(), description="How large the models' windows are.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long to wait, in seconds.")
     limits: Limits = Field(
         default=Limits(), description="How much to take. Sizes are bytes, or text such as 64KiB."
@@ -149,7 +178,7 @@ SECTIONS: Mapping[str, FieldInfo] = {
 FIELDS: Mapping[str, FieldInfo] = _leaf_fields()
 
 # Their values are not repeated in messages: they are secrets, or may contain one.
-PRIVATE = frozenset({"admin.token", "store", "upstream"})
+PRIVATE = frozenset({"admin.token", "secret", "store", "upstream"})
 
 
 def is_size(key: str) -> bool:
@@ -169,6 +198,8 @@ def printable(settings: Settings) -> dict[str, Any]:
     """All values by dotted key, fit to be shown: no secret in it, the default store made out."""
     shown = values_of(settings)
     shown["store"] = masked(settings.store_url)
+    shown["secret"] = settings.secret and MASK
+    shown["models"] = {name: facts.model_dump(exclude_none=True) for name, facts in settings.models.items()}
     shown["admin.token"] = settings.admin.token and MASK
     shown["admin.hosts"] = list(settings.admin.hosts)
     shown["tls.ca_file"] = settings.tls.ca_file and str(settings.tls.ca_file)
@@ -178,6 +209,7 @@ def printable(settings: Settings) -> dict[str, Any]:
 def revealed(settings: Settings) -> dict[str, Any]:
     """The settings as plain JSON data, secrets in clear: only for handing them to a process of our own."""
     plain = settings.model_dump(mode="json")
+    plain["secret"] = settings.secret and settings.secret.get_secret_value()
     plain["admin"]["token"] = settings.admin.token and settings.admin.token.get_secret_value()
     return plain
 

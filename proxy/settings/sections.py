@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr
 
-from proxy.settings.values import Bytes, Seconds, comma_separated, header_safe, host_names
+from proxy.settings.values import Bytes, Seconds, Share, Tokens, comma_separated, header_safe, host_names
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
@@ -23,6 +23,50 @@ class Usage(Section):
         description="Ask the upstream for token usage in streams when the client did not, and keep the extra "
         "chunk from the client.",
     )
+
+
+class Compression(Section):
+    threshold: Share = Field(
+        default=0.95,
+        description="Share of the room for a prompt from which on a conversation is due to be folded. The "
+        "room is the model's window less the answer's part and the margin.",
+    )
+    soft_ratio: Share = Field(
+        default=0.8, description="Share of the threshold from which on a fold is prepared in the background."
+    )
+    margin: float = Field(
+        default=0.05, ge=0, lt=0.5, description="Share of the window that is left free for safety."
+    )
+
+
+class Windows(Section):
+    ask: bool = Field(
+        default=True,
+        description="Ask the upstream in the background how large its models' windows are, as vLLM, "
+        "llama.cpp, Ollama, LM Studio, OpenRouter and LiteLLM tell.",
+    )
+
+
+class Model(Section):
+    """What the user knows of a model. Only what is given counts; the rest comes from the shipped map."""
+
+    window: Tokens | None = Field(default=None, description="Tokens of prompt and answer together.")
+    excludes_answer: bool | None = Field(
+        default=None, description="The window is for the prompt alone; the answer has its own beside it."
+    )
+    max_output: Tokens | None = Field(default=None, description="Tokens of the longest answer.")
+    encoding: Literal["o200k_base", "cl100k_base"] | None = Field(
+        default=None, description="The vocabulary to count with."
+    )
+    images: str | None = Field(default=None, description="The rule for images, e.g. tiles-85-170.")
+    factor: float | None = Field(
+        default=None, gt=0.1, lt=10, description="Its tokens for one of the vocabulary's."
+    )
+    threshold: Share | None = Field(default=None, description="`compression.threshold` for this model.")
+    retain_tokens: Tokens | None = Field(
+        default=None, description="Tokens of recent messages that stay word for word."
+    )
+    summary_model: str | None = Field(default=None, description="The model that writes its summaries.")
 
 
 class Timeouts(Section):

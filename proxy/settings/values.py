@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
@@ -88,6 +89,15 @@ def header_safe(token: SecretStr | None) -> SecretStr | None:
     return SecretStr(text)
 
 
+def long_enough(secret: SecretStr | None) -> SecretStr | None:
+    if secret is not None and len(secret.get_secret_value()) < 16:
+        raise ValueError(
+            "should have at least 16 characters; to make one: "
+            'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+        )
+    return secret
+
+
 def comma_separated(value: object) -> object:
     """An environment variable holds one string: a.example,b.example."""
     if isinstance(value, str):
@@ -103,6 +113,18 @@ def host_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return bare
 
 
+def mapping(value: object) -> object:
+    """An environment variable holds one string: JSON."""
+    if not isinstance(value, str):
+        return {} if value is None else value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('should be JSON such as {"my-model": {"window": 8192}}') from None
+
+
+Tokens = Annotated[int, Field(gt=0, lt=2**40)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Bytes = Annotated[
     int,
