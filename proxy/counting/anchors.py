@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import sqrt
 
 import msgspec
 
@@ -27,6 +28,10 @@ _SURELY_SENT = 500
 # A resent answer that differs from its own bill by more than this was not resent as it was.
 _ANSWER_FACTOR = 2.0
 _ANSWER_SLACK = 30
+_AN_ANSWER = Estimate(answers=1)
+
+# How fast an opening's doubt follows what is seen of it, and so how soon a surprise is forgotten.
+_SPREAD_RATE = 0.25
 
 
 class Basis(StrEnum):
@@ -91,14 +96,16 @@ def count(prompt: Prompt, known: Known) -> Count:
 
 
 def _from_anchor(prompt: Prompt, known: Known, anchor: Anchor) -> Count:
-    at, exact = known.anchored_at, anchor.billed
+    at, exact, doubt = known.anchored_at, anchor.billed, 0.0
     added = prompt.since(at)
     if _answer_was_resent(prompt, at, anchor.answer, known.calibration):
-        added -= prompt.message(at)
+        added += _AN_ANSWER - prompt.message(at)
         exact += anchor.answer
     if anchor.outside != prompt.outside.digest:
-        added += prompt.outside.estimate - anchor.outside_estimate
-    return _counted(exact, added, 0.0, Basis.ANCHORED, known.calibration)
+        changed = prompt.outside.estimate - anchor.outside_estimate
+        added += changed
+        doubt = _UNSEEN_FRAMING * abs(changed.plain)
+    return _counted(exact, added, doubt, Basis.ANCHORED, known.calibration)
 
 
 def _answer_was_resent(prompt: Prompt, at: int, answer: int, calibration: Calibration) -> bool:
@@ -143,7 +150,7 @@ def lesson(prompt: Prompt, counted: Count, known: Known, usage: Usage, *, choice
         wiser = wiser.learned(counted.estimated, usage.prompt - counted.exact)
     return Lesson(
         anchor=anchor,
-        opening=_opening(prompt, known, usage.prompt),
+        opening=_opening(prompt, counted, known, usage.prompt),
         calibration=wiser if wiser is not known.calibration else None,
     )
 
@@ -161,10 +168,23 @@ def _resent_answer(prompt: Prompt, usage: Usage, choices: int) -> int:
     return 0 if choices != 1 or begun else max(0, usage.completion - usage.reasoning)
 
 
-def _opening(prompt: Prompt, known: Known, billed: int) -> Opening | None:
-    """Learned from the shortest request so far: there the least of the bill is estimated."""
+def _opening(prompt: Prompt, counted: Count, known: Known, billed: int) -> Opening | None:
+    """Learned where conversations begin: there the least of the bill is estimated."""
     messages = prompt.sums[-1]
-    deviation = known.calibration.deviation(messages)
-    if messages.rough or (known.opening is not None and known.opening.deviation <= deviation):
+    if messages.rough or (counted.basis is Basis.ANCHORED and known.opening is not None):
         return None
-    return Opening(max(0.0, billed - known.calibration.tokens(messages)), deviation)
+    tokens = max(0.0, billed - known.calibration.tokens(messages))
+    seen = Opening(tokens, known.calibration.deviation(messages))
+    return seen if known.opening is None else _merged(known.opening, seen)
+
+
+def _merged(opening: Opening, seen: Opening) -> Opening:
+    """Nearer to what was seen, the surer that is; and in doubt for a while after a surprise.
+
+    A gateway may have put other tools behind the same instructions.
+    """
+    difference, blur = seen.tokens - opening.tokens, seen.deviation**2
+    surprise = max(0.0, difference**2 - blur)
+    spread = (1 - _SPREAD_RATE) * opening.deviation**2 + _SPREAD_RATE * surprise
+    share = spread / (spread + blur) if spread else 0.0
+    return Opening(opening.tokens + share * difference, sqrt(spread))

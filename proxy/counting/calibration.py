@@ -1,8 +1,8 @@
 """How one model's tokens relate to our estimates, learned from what the upstream has billed.
 
-A recursive least-squares fit of three weights (tokens, words, digits), begun at the family's known factor.
-It learns from the differences between two bills of one conversation: whatever stands in front of both, a
-hidden system prompt or the provider's own framing, falls out of them.
+A recursive least-squares fit of four weights (tokens, words, digits, resent answers), begun at the family's
+known factor. It learns from the differences between two bills of one conversation: whatever stands in front
+of both, a hidden system prompt or the provider's own framing, falls out of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ import msgspec
 
 from proxy.counting.estimate import Estimate
 
-Weights = tuple[float, float, float]
-Covariance = tuple[Weights, Weights, Weights]
+Weights = tuple[float, float, float, float]
+Covariance = tuple[Weights, Weights, Weights, Weights]
 
+# What an answer costs beyond its own bill when it is sent again: OpenAI's framing of a message, until learned.
+_FIRST_FRAMING = 3.0
 # How far a tokenizer that nobody has seen may lie from its family's factor: some 14 % of the tokens.
-_FIRST_DOUBT: Covariance = ((0.02, 0.0, 0.0), (0.0, 0.05, 0.0), (0.0, 0.0, 0.05))
+_FIRST_DOUBT: Covariance = (
+    (0.02, 0.0, 0.0, 0.0),
+    (0.0, 0.05, 0.0, 0.0),
+    (0.0, 0.0, 0.05, 0.0),
+    (0.0, 0.0, 0.0, 9.0),
+)
 _FIRST_NOISE = 4.0
 _LEAST_NOISE = 0.25
 _NOISE_RATE = 0.05
@@ -25,8 +32,6 @@ _NOISE_RATE = 0.05
 _CLIP = 3.0
 # Doubt never ends: a provider may change its tokenizer.
 _DRIFT = 1e-5
-# Shorter additions are mostly framing and teach nothing about text.
-_LEAST_TOKENS = 20
 # The error of an estimate grows with the root of its size, down to this size.
 _SMALL = 50
 
@@ -39,8 +44,7 @@ class Calibration(msgspec.Struct, frozen=True, array_like=True):
 
     def tokens(self, estimate: Estimate) -> float:
         """What the upstream would bill for it, as far as we know; below zero where it is a difference."""
-        w = self.weights
-        return estimate.fixed + w[0] * estimate.tokens + w[1] * estimate.words + w[2] * estimate.digits
+        return estimate.fixed + _dot(self.weights, _scaled(estimate, 1.0))
 
     def deviation(self, estimate: Estimate) -> float:
         """The standard deviation of `tokens`."""
@@ -52,7 +56,7 @@ class Calibration(msgspec.Struct, frozen=True, array_like=True):
 
     def learned(self, estimate: Estimate, billed: int) -> Calibration:
         """The same, wiser by one bill for exactly this."""
-        if estimate.tokens < _LEAST_TOKENS or estimate.rough:
+        if estimate.tokens <= 0 or estimate.rough:
             return self
         scale = _scale(estimate)
         x = _scaled(estimate, scale)
@@ -71,7 +75,7 @@ class Calibration(msgspec.Struct, frozen=True, array_like=True):
 
 
 def first_calibration(factor: float) -> Calibration:
-    return Calibration((factor, 0.0, 0.0))
+    return Calibration((factor, 0.0, 0.0, _FIRST_FRAMING))
 
 
 def _scale(estimate: Estimate) -> float:
@@ -79,25 +83,36 @@ def _scale(estimate: Estimate) -> float:
 
 
 def _scaled(estimate: Estimate, scale: float) -> Weights:
-    return estimate.tokens * scale, estimate.words * scale, estimate.digits * scale
+    return (
+        estimate.tokens * scale,
+        estimate.words * scale,
+        estimate.digits * scale,
+        estimate.answers * scale,
+    )
 
 
 def _dot(a: Weights, b: Weights) -> float:
-    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
 
 
 def _times(matrix: Covariance, vector: Weights) -> Weights:
-    return _dot(matrix[0], vector), _dot(matrix[1], vector), _dot(matrix[2], vector)
+    a, b, c, d = matrix
+    return _dot(a, vector), _dot(b, vector), _dot(c, vector), _dot(d, vector)
 
 
 def _sum(a: Weights, b: Weights) -> Weights:
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
 
 
 def _stretched(vector: Weights, by: float) -> Weights:
-    return vector[0] * by, vector[1] * by, vector[2] * by
+    return vector[0] * by, vector[1] * by, vector[2] * by, vector[3] * by
 
 
 def _reduced(doubt: Covariance, gain: Weights, direction: Weights) -> Covariance:
-    a, b, c = (_sum(row, _stretched(direction, -share)) for row, share in zip(doubt, gain, strict=True))
-    return (a[0] + _DRIFT, a[1], a[2]), (b[0], b[1] + _DRIFT, b[2]), (c[0], c[1], c[2] + _DRIFT)
+    a, b, c, d = (_sum(row, _stretched(direction, -share)) for row, share in zip(doubt, gain, strict=True))
+    return (
+        (a[0] + _DRIFT, a[1], a[2], a[3]),
+        (b[0], b[1] + _DRIFT, b[2], b[3]),
+        (c[0], c[1], c[2] + _DRIFT, c[3]),
+        (d[0], d[1], d[2], d[3] + _DRIFT),
+    )

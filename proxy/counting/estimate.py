@@ -17,6 +17,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
     words: int = 0  # runs of ASCII letters in it
     digits: int = 0  # ASCII digits in it
     rough: int = 0  # in how many messages text was counted without a tokenizer
+    answers: int = 0  # answers billed before as such: only what frames them as messages is yet to be billed
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(
@@ -25,6 +26,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
             self.words + other.words,
             self.digits + other.digits,
             self.rough + other.rough,
+            self.answers + other.answers,
         )
 
     def __sub__(self, other: Estimate) -> Estimate:
@@ -34,6 +36,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
             self.words - other.words,
             self.digits - other.digits,
             self.rough - other.rough,
+            self.answers - other.answers,
         )
 
     @property
