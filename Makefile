@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test check bench format lock clean
+.PHONY: run test check bench bench-counting format lock clean
 
 run: $(VENV)/.run
 	$(BIN)/tailfold serve $(ARGS)
@@ -19,6 +19,9 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench $(ARGS)
+
+bench-counting: $(VENV)/.dev
+	$(BIN)/python -m bench.counting $(ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

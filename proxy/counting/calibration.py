@@ -11,12 +11,12 @@ from math import sqrt
 
 import msgspec
 
-from proxy.counting.estimate import Estimate
+from proxy.counting.estimate import NOTHING, Estimate
 
 Weights = tuple[float, float, float, float]
 Covariance = tuple[Weights, Weights, Weights, Weights]
 
-# What an answer costs beyond its own bill when it is sent again: OpenAI's framing of a message, until learned.
+# What an answer costs beyond its own bill when sent again: until learned, OpenAI's framing of a message.
 _FIRST_FRAMING = 3.0
 # How far a tokenizer that nobody has seen may lie from its family's factor: some 14 % of the tokens.
 _FIRST_DOUBT: Covariance = (
@@ -48,7 +48,7 @@ class Calibration(msgspec.Struct, frozen=True, array_like=True):
 
     def deviation(self, estimate: Estimate) -> float:
         """The standard deviation of `tokens`."""
-        if not (estimate.tokens or estimate.fixed):
+        if estimate == NOTHING:
             return 0.0
         scale = _scale(estimate)
         x = _scaled(estimate, scale)

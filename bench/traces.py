@@ -1,0 +1,60 @@
+"""Recorded conversations whose bills are known: what was asked, and what the provider reported for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.processes import ROOT
+from proxy.usage import Usage
+
+# Kept beside the project, not in it: their licences differ.
+FOLDER = ROOT.parent / "shared" / "traces"
+BILLED = ("tau2.jsonl", "openhands.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    body: bytes
+    bill: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    name: str
+    model: str
+    tools: list[dict[str, Any]]
+    messages: list[dict[str, Any]]
+    bills: list[tuple[int, Usage]]  # how many of the messages were sent, and what for
+
+    @property
+    def whole(self) -> bool:
+        """Tools that were called but not recorded were billed all the same."""
+        return bool(self.tools) or not any(message.get("tool_calls") for message in self.messages)
+
+    def requests(self) -> Iterator[Request]:
+        for length, bill in self.bills:
+            body = {"model": self.model, "messages": self.messages[:length]}
+            yield Request(json.dumps(body | ({"tools": self.tools} if self.tools else {})).encode(), bill)
+
+
+def conversations(folder: Path = FOLDER) -> list[Conversation]:
+    """In the order they were recorded; none where the folder is absent."""
+    files = [folder / name for name in BILLED if (folder / name).exists()]
+    return [conversation for file in files for conversation in _read(file)]
+
+
+def _read(file: Path) -> list[Conversation]:
+    with file.open() as lines:
+        return [_conversation(json.loads(line)) for line in lines]
+
+
+def _conversation(trace: dict[str, Any]) -> Conversation:
+    bills = [
+        (bill["n_messages"], Usage(bill["prompt_tokens"], bill["completion_tokens"]))
+        for bill in trace["usage"]
+    ]
+    return Conversation(trace["id"], trace["model"], trace["tools"] or [], trace["messages"], bills)
