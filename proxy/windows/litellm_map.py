@@ -138,9 +138,9 @@ def _tokens(value: object) -> int | None:
 
 def _answer_completes(window: int, answer: int | None) -> bool:
     """Is it the prompt's part alone? The map does not say. But 272,000 is nobody's window, while with an
-    answer of 128,000 it is just 400,000. An answer of less than an eighth may make up a window by chance.
+    answer of 128,000 it is just 400,000. An answer of less than a tenth may make up a window by chance.
     """
     if answer is None or window in _WHOLE_WINDOWS or answer >= window:
         return False
     whole = window + answer
-    return whole in _WHOLE_WINDOWS and answer * 8 >= whole
+    return whole in _WHOLE_WINDOWS and answer * 10 >= whole
