@@ -37,7 +37,7 @@ class ModelMap:
         self._use(_Layers(self._user, _Layer({}), _NO_LITELLM))
 
     def load(self) -> None:
-        """Reads files, some 50 ms: meant for a thread. The first call loads, the others wait for it."""
+        """Reads files, some 20 ms: meant for a thread. The first call loads, the others wait for it."""
         with self._loading:
             if not self._loaded:
                 self._use(_Layers(self._user, _Layer(facts_in(self._shipped_file)), litellm_map()))
