@@ -66,11 +66,11 @@ class Tokenizer:
     def _sampled(self, text: str) -> int:
         samples = list(slices(text, SAMPLE))
         tokens = sum(map(self._encoded, samples)) - self._cost_of_a_cut(samples[::8]) * len(samples)
-        # By bytes, not characters: emoji take more of both bytes and tokens, whichever of them the slices met.
+        # By bytes, not characters: emoji take more of both, so it matters less how many the slices have met.
         return math.ceil(tokens * _size(text) / sum(map(_size, samples)))
 
     def _cost_of_a_cut(self, samples: list[str]) -> float:
-        """How many tokens more a text has for being cut in two. Every slice has two ends, so one cut too many."""
+        """How many tokens more a text has for being cut in two. A slice has two ends: one cut too many."""
         whole = sum(map(self._encoded, samples))
         halves = sum(
             self._encoded(each[: SLICE // 2]) + self._encoded(each[SLICE // 2 :]) for each in samples

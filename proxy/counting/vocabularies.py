@@ -70,8 +70,10 @@ def load(name: str, folder: Path | None = None) -> tiktoken.Encoding:
     """Takes about 0.2 s, in whatever thread it is called."""
     vocabulary = _KNOWN[name]
     ranks = _ranks(_checked(name, vocabulary, folder or bundled_folder()))
-    import tiktoken
-
+    try:
+        import tiktoken
+    except ImportError as failure:  # a native library: on some systems it is there and cannot be loaded
+        raise VocabularyUnavailable("tiktoken cannot be imported") from failure
     # Built from the bytes: tiktoken's own loader would fetch a missing file and delete a damaged one.
     return tiktoken.Encoding(name, pat_str=vocabulary.pattern, mergeable_ranks=ranks, special_tokens={})
 
