@@ -10,7 +10,8 @@ Size = tuple[int, int]
 # A JPEG says its size after its metadata (a thumbnail, a colour profile); past this we do not look for it.
 MOST_BYTES = 64 * 1024
 _FEW_BYTES = 48  # enough for the other formats
-_URLSAFE = str.maketrans("-_", "+/")
+# The URL-safe alphabet is taken for the usual one; line breaks, which some encoders put in, are left out.
+_PLAIN = str.maketrans("-_", "+/", "\r\n")
 
 
 def size_in(data_url: str) -> Size | None:
@@ -33,7 +34,7 @@ def size_of(base64: str, start: int = 0) -> Size | None:
 
 
 def _decoded(base64: str, start: int, size: int) -> bytes:
-    text = base64[start : start + size // 3 * 4].translate(_URLSAFE)
+    text = base64[start : start + size // 3 * 4].translate(_PLAIN)
     try:
         return binascii.a2b_base64(text[: len(text) // 4 * 4])
     except ValueError:  # not base64 after all

@@ -16,7 +16,7 @@ def image_tokens(rule: str, width: int, height: int, detail: str) -> int:
 
 
 def _tiles(base: int, tile: int, width: int, height: int, detail: str) -> int:
-    """OpenAI: fit into a square of 2,048, then the short side into 768; count the tiles of 512 that cover it."""
+    """OpenAI: fit into a square of 2,048, the short side into 768; then count the tiles of 512 on it."""
     if detail == "low":
         return base
     width, height = _shrunk(width, height, 2048 / max(width, height))
@@ -55,10 +55,11 @@ def _anthropic(width: int, height: int, _detail: str) -> int:
 
 
 def _gemini(width: int, height: int, _detail: str) -> int:
-    """258 for a small image and for each tile of 768 pixels of a larger one."""
+    """258 for a small image and for each tile of a larger one, two thirds of whose short side is a tile's."""
     if max(width, height) <= 384:
         return 258
-    return 258 * math.ceil(width / 768) * math.ceil(height / 768)
+    tile = min(768, max(256, math.floor(min(width, height) / 1.5)))
+    return 258 * math.ceil(width / tile) * math.ceil(height / tile)
 
 
 def _shrunk(width: int, height: int, ratio: float) -> tuple[int, int]:
