@@ -18,14 +18,14 @@ log = structlog.get_logger("tailfold")
 # Text that is yet to be counted, or a number of tokens that is the same whatever the tokenizer.
 Countable = str | int
 
-# An image behind an address is never fetched. This is what cameras' and models' pictures are mostly scaled to.
+# An image behind an address is never fetched. To about this size pictures are mostly scaled.
 ASSUMED_SIZE = (1024, 1024)
 
 # OpenAI has published no formula. At its launch gpt-4o's audio input cost $100 per million tokens and "about
 # $0.06 a minute", which makes ten tokens a second.
 AUDIO_TOKENS_PER_SECOND = 10
-# How many bytes a second of speech usually takes. Where the format is unknown a dense one is assumed, so that the
-# sound is rather taken for too long than for too short.
+# How many bytes a second of speech usually takes. Where the format is unknown a dense one is assumed, so that
+# the sound is rather taken for too long than for too short.
 _SOUND_BYTES_PER_SECOND = {"wav": 48_000, "pcm16": 48_000, "flac": 24_000, "mp3": 8_000}
 _DENSEST_SOUND = 4_000
 
@@ -89,7 +89,7 @@ def _sound(part: dict[str, Any]) -> Iterator[Countable]:
 
 
 def _attachment(part: dict[str, Any]) -> Iterator[Countable]:
-    """A file or a video: its name, its type, its size. What the provider makes of its content, nobody can know."""
+    """A file or a video: its name, its type, its size. What a provider makes of its content, nobody knows."""
     for inner in (part, *(value for value in part.values() if isinstance(value, dict))):
         for value in inner.values():
             if isinstance(value, str) and value is not part.get("type"):
@@ -123,8 +123,14 @@ def printable(name: Any) -> str:
     return re.sub(r"[^\w.:-]", "?", name[:40]) if isinstance(name, str) else type(name).__name__
 
 
-# Long enough that no word, path or hash is taken for media.
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{1024,}+={0,2}")
+# Base64 as it stands in JSON, at times with a line break after every 60, 64 or 76 characters. It begins where
+# a run of its characters begins, nowhere inside one: else long words would be looked through over and over.
+_BASE64 = re.compile(
+    r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{60,}+"
+    r"(?:(?:\\[rn])++[A-Za-z0-9+/_-]{60,}+)*+"
+    r"(?:(?:\\[rn])++[A-Za-z0-9+/_-]++)?={0,2}"
+)
+_SHORTEST_MEDIA = 1024  # so that no word, path or hash is taken for it
 
 
 def json_text(value: Any) -> str:
@@ -133,7 +139,12 @@ def json_text(value: Any) -> str:
 
 def without_media(json: str) -> str:
     """Base64 is never text: all that is left of it is how much there was."""
-    return _BASE64.sub(lambda found: f"{_decoded_size(found.group())} bytes", json)
+    return _BASE64.sub(_media_or_text, json)
+
+
+def _media_or_text(found: re.Match[str]) -> str:
+    text = found.group()
+    return f"{_decoded_size(text)} bytes" if len(text) >= _SHORTEST_MEDIA else text
 
 
 _IMAGES = ("image_url", "input_image", "image")

@@ -31,16 +31,13 @@ def tool_list(tools: Any) -> Iterator[Countable]:
 
 
 def _tool(tool: Any) -> Iterator[Countable]:
+    yield PER_TOOL
     function = _described(tool)
     if function is None:
-        yield PER_TOOL
         yield json_text(tool)
         return
-    yield PER_TOOL
-    yield f"{function['name']}:{function.get('description') or ''}"
-    parameters = function.get("parameters")
-    if isinstance(parameters, dict):
-        yield from _inner(parameters, 0)
+    yield f"{function['name']}:{_text(function.get('description'))}"
+    yield from _parameters(function.get("parameters", function.get("input_schema")))
     if "format" in function:  # of a custom tool: often a whole grammar
         yield json_text(function["format"])
 
@@ -53,13 +50,20 @@ def _described(tool: Any) -> dict[str, Any] | None:
     return inner if isinstance(inner, dict) and isinstance(inner.get("name"), str) else None
 
 
+def _parameters(schema: Any) -> Iterator[Countable]:
+    if isinstance(schema, dict):
+        yield from _inner(schema, 0)
+    else:
+        yield _text(schema)
+
+
 def _inner(schema: dict[str, Any], depth: int) -> Iterator[Countable]:
     """What stands inside a schema; its own name, type and description are already counted."""
     if depth > DEEPEST:
         yield json_text(schema)
         return
-    yield from _choices(schema.get("enum"))
-    for key in ("properties", "$defs", "definitions"):
+    yield from _choices([schema["const"]] if "const" in schema else schema.get("enum"))
+    for key in ("properties", "patternProperties", "$defs", "definitions"):
         properties = schema.get(key)
         if isinstance(properties, dict) and properties:
             yield PER_OBJECT
@@ -70,7 +74,7 @@ def _inner(schema: dict[str, Any], depth: int) -> Iterator[Countable]:
 
 
 def _nested(schema: dict[str, Any]) -> Iterator[Any]:
-    for key in ("items", "additionalProperties", "anyOf", "oneOf", "allOf"):
+    for key in ("items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"):
         value = schema.get(key)
         found = value if isinstance(value, list) else [value]
         yield from (each for each in found if isinstance(each, dict))
@@ -79,13 +83,15 @@ def _nested(schema: dict[str, Any]) -> Iterator[Any]:
 def _property(name: str, schema: Any, depth: int) -> Iterator[Countable]:
     own = schema if isinstance(schema, dict) else {}  # `true` and `false` are schemas too
     yield PER_PROPERTY
-    yield f"{name}:{_type(own)}:{own.get('description') or ''}"
+    yield f"{name}:{_text(own.get('type', own.get('$ref')))}:{_text(own.get('description'))}"
     yield from _inner(own, depth)
 
 
-def _type(schema: dict[str, Any]) -> str:
-    kind = schema.get("type", schema.get("$ref", ""))
-    return kind if isinstance(kind, str) else json_text(kind)
+def _text(value: Any) -> str:
+    """Where text is expected, in whatever shape it has come."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json_text(value)
 
 
 def _choices(choices: Any) -> Iterator[Countable]:
@@ -94,4 +100,4 @@ def _choices(choices: Any) -> Iterator[Countable]:
     yield FOR_CHOICES
     for choice in choices:
         yield PER_CHOICE
-        yield choice if isinstance(choice, str) else json_text(choice)
+        yield choice if isinstance(choice, str) else json_text(choice)  # null is a choice too
