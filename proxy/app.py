@@ -1,4 +1,4 @@
-"""Putting the rooms together: the only place that names concrete classes."""
+"""A running proxy: from the socket it listens on to its drain."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import gc
 import signal
 import socket
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import structlog
 
+from proxy.counting.tokenizer import Encodings
 from proxy.exchange import Route
 from proxy.metrics import Metrics
 from proxy.pipeline import ChatPipeline
+from proxy.rooms import Rooms
 from proxy.settings import Settings
 from proxy.tasks import Tasks
-from proxy.upstream import Timeouts, Upstream
-from proxy.upstream.pool import Origin, tls_context
 from proxy.web.chat import ChatHandler
 from proxy.web.edge import Edge
 from proxy.web.entrance import Entrance
@@ -33,23 +32,26 @@ log = structlog.get_logger("tailfold")
 class Tailfold:
     """A running proxy: `start`, then `drain`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, encodings: Encodings | None = None) -> None:
         self._settings = settings
         self.metrics = Metrics()
         self.edge = Edge(self.metrics, stall=settings.timeouts.idle)
-        self._tasks = Tasks()
         self._patience: asyncio.Timeout | None = None  # of a drain
         self._hurried = False
-        self.upstream = _upstream(settings, self.metrics, self._tasks)
-        self._listener = Listener(self._entrance(), _server_limits(settings), self.metrics)
+        self.rooms = Rooms(settings, self.metrics, Tasks(), encodings or Encodings())
+        self._listener: Listener | None = None
 
     async def start(self, sock: socket.socket) -> None:
+        entrance = self._entrance(await self.rooms.pipeline())
+        self._listener = Listener(entrance, _server_limits(self._settings), self.metrics)
         await self._listener.start(sock)
+        self.rooms.begin_reading()
 
     async def drain(self) -> None:
         """Take no more requests, let the running ones end within `timeouts.drain`, then break them off."""
         self.edge.draining = True
-        self._listener.stop_accepting()
+        if self._listener is not None:
+            self._listener.stop_accepting()
         try:
             limit = 0 if self._hurried else self._settings.timeouts.drain
             async with asyncio.timeout(limit) as self._patience:
@@ -59,9 +61,9 @@ class Tailfold:
             await self.edge.break_off()
         finally:
             self._patience = None
-        await self._listener.close()
-        await self._tasks.close(timeout=0)
-        self.upstream.close()
+        if self._listener is not None:
+            await self._listener.close()
+        await self.rooms.close()
 
     def hurry(self) -> None:
         """End a drain now, or as soon as it begins: somebody has asked for the second time."""
@@ -69,21 +71,21 @@ class Tailfold:
         if self._patience is not None:
             self._patience.reschedule(asyncio.get_running_loop().time())
 
-    def _entrance(self) -> Entrance:
+    def _entrance(self, pipeline: ChatPipeline) -> Entrance:
         settings, edge = self._settings, self.edge
-        passthrough = PassthroughHandler(self.upstream, _patience(settings))
+        passthrough = PassthroughHandler(self.rooms.upstream, _patience(settings))
         pages = OwnPages(self.metrics, edge, _guard(settings), open_metrics=settings.metrics.open)
         return Entrance(
-            edge.proxied(Route.CHAT, self._chat_handler()),
+            edge.proxied(Route.CHAT, self._chat_handler(pipeline)),
             edge.proxied(Route.PASSTHROUGH, passthrough),
             edge.own(pages.not_found),
             pages.application(),
         )
 
-    def _chat_handler(self) -> ChatHandler:
+    def _chat_handler(self, pipeline: ChatPipeline) -> ChatHandler:
         settings = self._settings
         return ChatHandler(
-            ChatPipeline(self.upstream, self.metrics, ask_for_usage=settings.usage.ask),
+            pipeline,
             InFlight(settings.limits.in_flight, self.metrics),
             _patience(settings),
             most=settings.limits.chat_body,
@@ -117,14 +119,6 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-
-
-def _upstream(settings: Settings, metrics: Metrics, tasks: Tasks) -> Upstream:
-    parts = urlsplit(settings.upstream)
-    tls = tls_context(settings.tls.ca_file, verify=settings.tls.verify) if parts.scheme == "https" else None
-    origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
-    timeouts = Timeouts(settings.timeouts.connect, settings.timeouts.first_byte, settings.timeouts.idle)
-    return Upstream(settings.upstream, origin, timeouts, metrics, tasks)
 
 
 def _server_limits(settings: Settings) -> ServerLimits:

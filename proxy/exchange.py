@@ -35,6 +35,19 @@ def _next_id() -> str:
 
 
 @dataclass(slots=True)
+class Size:
+    """A chat request's size as it was counted, and the room that there is for it."""
+
+    tokens: int
+    uncertainty: int
+    basis: str
+    room: int
+    window_origin: str
+    seconds: float  # that counting took
+    truncated: bool = False  # did the upstream bill for much less than was sent?
+
+
+@dataclass(slots=True)
 class Exchange:
     method: str
     path: str  # never with its query: that may carry a key
@@ -48,6 +61,7 @@ class Exchange:
     error: str | None = None  # the code of our own error, or how the exchange was broken off
     upstream_id: str | None = None
     usage: Usage | None = None
+    size: Size | None = None
     stages: dict[Stage, float] = field(default_factory=dict)
 
     def spent(self, stage: Stage, since: float) -> None:

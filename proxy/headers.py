@@ -51,7 +51,9 @@ def _is_forwarded(name: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_end_to_end(name: bytes) -> bool:
-    return name.lower() not in _HOP_BY_HOP
+    lower = name.lower()
+    # What an upstream says under our name (another Tailfold, say) is not ours to be said.
+    return lower not in _HOP_BY_HOP and not lower.startswith(_OURS)
 
 
 def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:

@@ -1,6 +1,6 @@
 """The way of a chat request: receive, identify, count, decide, assemble, forward, relay, record.
 
-Nothing is folded yet, so what lies between receiving and forwarding leaves the client's bytes alone; the
+Nothing is folded yet, so what lies between counting and forwarding leaves the client's bytes alone; the
 one thing that may be put in is the wish for `usage` in a stream.
 """
 
@@ -10,14 +10,19 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from proxy import messages
+from proxy.announcing import announcement
 from proxy.decoding import NotDecodable, decoder_for
-from proxy.exchange import Exchange, Stage
+from proxy.exchange import Exchange, Size, Stage
 from proxy.headers import Headers, first, replaced, to_upstream
+from proxy.identify import Tenants, credentials_in
 from proxy.messages import ChatRequest
 from proxy.metrics import Metrics
 from proxy.relay import Client, relay
+from proxy.sizing import Sized, Sizing
 from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.watching import Watch, watch
+from proxy.windows.asking import Asking
+from proxy.windows.overflow import overflow
 
 _REFUSALS = (400, 422)
 # How much of a refusal is read to learn what was refused.
@@ -36,29 +41,57 @@ class Incoming:
 
 
 class ChatPipeline:
-    def __init__(self, upstream: Upstream, metrics: Metrics, *, ask_for_usage: bool) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        tenants: Tenants,
+        sizing: Sizing,
+        asking: Asking | None,
+        metrics: Metrics,
+        *,
+        ask_for_usage: bool,
+    ) -> None:
         self._upstream = upstream
+        self._tenants = tenants
+        self._sizing = sizing
+        self._asking = asking  # None where the upstream is not to be asked about itself
         self._metrics = metrics
         self._ask_for_usage = ask_for_usage  # turns false for good once the upstream has refused the wish
 
     async def run(self, incoming: Incoming, client: Client, exchange: Exchange) -> None:
         began = perf_counter()
         chat = self._receive(incoming, exchange)
+        tenant = self._tenants.of(incoming.headers, incoming.target)
+        sized = await self._count(tenant, chat, exchange)
         unchanged = self._assemble(incoming)
         asking = self._asking_for_usage(incoming, chat, unchanged)
         exchange.spent(Stage.PREPARE, began)
         answer, watched = await self._forward(unchanged, asking)
         try:
-            await relay(answer, watched, client, exchange)
+            await relay(answer, watched, client, exchange, announcement(sized))
         finally:
             answer.close()
-            self._record(watched, exchange)
+            self._record(incoming, sized, watched, exchange)
 
     def _receive(self, incoming: Incoming, exchange: Exchange) -> ChatRequest:
         compressed = first(incoming.headers, b"content-encoding") is not None
         chat = messages.read(incoming.body, compressed=compressed)
         exchange.model, exchange.streams = chat.model, chat.streams
         return chat
+
+    async def _count(self, tenant: bytes, chat: ChatRequest, exchange: Exchange) -> Sized:
+        began = perf_counter()
+        sized = await self._sizing.size(tenant, chat)
+        count = sized.counted.count
+        exchange.size = Size(
+            count.tokens,
+            count.uncertainty,
+            count.basis,
+            sized.budget.room,
+            sized.window.origin,
+            perf_counter() - began,
+        )
+        return sized
 
     def _assemble(self, incoming: Incoming) -> Outgoing:
         return Outgoing(incoming.method, incoming.target, to_upstream(incoming.headers), incoming.body)
@@ -94,9 +127,18 @@ class ChatPipeline:
         answer = await self._upstream.send(unchanged)
         return answer, watch(answer.headers, hide_usage=False)
 
-    def _record(self, watched: Watch, exchange: Exchange) -> None:
+    def _record(self, incoming: Incoming, sized: Sized, watched: Watch, exchange: Exchange) -> None:
         began = perf_counter()
         exchange.usage = watched.usage()
+        if 200 <= exchange.status < 300:
+            lesson = self._sizing.answered(sized, exchange.usage)
+            if exchange.size is not None:
+                exchange.size.truncated = lesson.truncated
+            if self._asking is not None:
+                self._asking.about(sized.model, credentials_in(incoming.headers))
+        elif (too_long := overflow(exchange.status, watched.said())) is not None:
+            self._sizing.refused(sized, too_long)
+            self._metrics.overflowed()
         exchange.spent(Stage.RECORD, began)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
@@ -25,11 +26,18 @@ class Client(Protocol):
         """Send the last of the body and mark the answer as whole."""
 
 
-async def relay(answer: Answer, watched: Watch, client: Client, exchange: Exchange) -> None:
+async def relay(
+    answer: Answer,
+    watched: Watch,
+    client: Client,
+    exchange: Exchange,
+    announced: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    """`announced` is what Tailfold itself has to say in the answer's head."""
     began = perf_counter()
     exchange.status = answer.status
     exchange.upstream_id = _text(first(answer.headers, b"x-request-id"))
-    client.start(answer.status, answer.reason, _headers(answer, watched))
+    client.start(answer.status, answer.reason, [*_headers(answer, watched), *announced])
     data = answer.read_ready()
     if not answer.complete:
         await client.write(watched.feed(data))

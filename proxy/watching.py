@@ -26,6 +26,9 @@ class Watch(Protocol):
 
     def usage(self) -> Usage | None: ...
 
+    def said(self) -> object:
+        """A plain answer's JSON, after its last byte; None where it has none, or streams."""
+
     @property
     def cut(self) -> bool:
         """Did the body end without saying so? Asked where only the connection's end marks the end."""
@@ -41,6 +44,9 @@ class Unwatched:
         return b""
 
     def usage(self) -> Usage | None:
+        return None
+
+    def said(self) -> object:
         return None
 
 
@@ -63,6 +69,9 @@ class WholeAnswer:
 
     def usage(self) -> Usage | None:
         return usage_from(self._answer)
+
+    def said(self) -> object:
+        return self._answer
 
     @property
     def cut(self) -> bool:
@@ -102,6 +111,9 @@ class StreamedAnswer:
     def usage(self) -> Usage | None:
         return self._stream.usage
 
+    def said(self) -> object:
+        return None
+
     @property
     def cut(self) -> bool:
         return self._decoder is not None and not self._stream.finished
@@ -125,6 +137,9 @@ class FilteredStream:
 
     def usage(self) -> Usage | None:
         return self._stream.usage
+
+    def said(self) -> object:
+        return None
 
     @property
     def cut(self) -> bool:

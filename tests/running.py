@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.app import Tailfold
+from proxy.counting.tokenizer import Encodings
 from proxy.settings import Settings
 
 
@@ -40,12 +41,16 @@ class Running:
 
 
 @asynccontextmanager
-async def running(upstream: str, **settings: Any) -> AsyncIterator[Running]:
+async def running(
+    upstream: str, *, encodings: Encodings | None = None, **settings: Any
+) -> AsyncIterator[Running]:
     """A proxy for `upstream`; groups of settings as dicts, e.g. timeouts={"idle": 0.2}."""
-    settings.setdefault("timeouts", {})
-    settings["timeouts"] = {"drain": 0.5, **settings["timeouts"]}
+    settings["timeouts"] = {"drain": 0.5, **settings.get("timeouts", {})}
+    # Most tests look at every request that arrives upstream, and this one would be nobody's.
+    settings["windows"] = {"ask": False, **settings.get("windows", {})}
+    settings.setdefault("store", "memory://")
     listening = socket.create_server(("127.0.0.1", 0))
-    app = Tailfold(Settings(upstream=upstream, store="memory://", **settings))
+    app = Tailfold(Settings(upstream=upstream, **settings), encodings)
     await app.start(listening)
     try:
         yield Running(app, listening.getsockname()[1])

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from proxy import errors
+from proxy import announcing, errors
+from proxy.counting.anchors import Basis
 from proxy.exchange import Route, Stage
 from proxy.metrics import Metrics
+from proxy.store.outage import Reason
+from proxy.windows.facts import Origin
 
 ROOT = Path(__file__).parent.parent
 API = (ROOT / "docs/api.md").read_text()
 METRICS = (ROOT / "docs/metrics.md").read_text()
+RESPONSE_HEADERS = [
+    value.decode() for value in vars(announcing).values() if isinstance(value, bytes) and value[:2] == b"X-"
+]
 
 
 def families(*modules: object) -> list[type[errors.TailfoldError]]:
@@ -37,9 +44,14 @@ def test_every_value_of_a_label_is_documented(label: str) -> None:
     assert f"`{label}`" in METRICS
 
 
-@pytest.mark.parametrize("header", ["X-Conversation-Id", "X-Tailfold-Mode"])
+@pytest.mark.parametrize("header", ["X-Conversation-Id", "X-Tailfold-Mode", *RESPONSE_HEADERS])
 def test_every_header_is_documented(header: str) -> None:
     assert f"| `{header}` |" in API
+
+
+@pytest.mark.parametrize("label", [*Basis, *Origin, *get_args(Reason)])
+def test_every_value_of_a_counting_label_is_documented(label: str) -> None:
+    assert f"`{label}`" in METRICS
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)

@@ -26,10 +26,11 @@ class Usage(Section):
 
 
 class Compression(Section):
-    threshold: Share = Field(
-        default=0.95,
+    threshold: Share | None = Field(
+        default=None,
         description="Share of the room for a prompt from which on a conversation is due to be folded. The "
-        "room is the model's window less the answer's part and the margin.",
+        "room is the model's window less the answer's part and the margin. Without it (null) the model map's "
+        "own, 0.95 for most. What `models` says of a model wins over both.",
     )
     soft_ratio: Share = Field(
         default=0.8, description="Share of the threshold from which on a fold is prepared in the background."

@@ -20,6 +20,7 @@ DEFAULT_MODELS = (
 class SimulatorConfig:
     window: int = 128_000
     windows: Mapping[str, int] = field(default_factory=dict)  # by model, where it differs from `window`
+    tells_window: bool = False  # in the list of models, as vLLM does
     model_names: tuple[str, ...] = DEFAULT_MODELS
     any_model: bool = True  # False: a name outside `model_names` is OpenAI's 404
     api_key: str | None = None

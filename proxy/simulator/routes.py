@@ -27,7 +27,7 @@ class Routes:
     def __init__(self, config: SimulatorConfig) -> None:
         counter = counter_for(config)
         files = Files(config.max_kept_file)
-        models = Models(config.model_names)
+        models = Models(config)
         self._routes = [
             _route("/chat/completions", POST=Chat(config, counter).answer),
             _route("/models", GET=models.listing),

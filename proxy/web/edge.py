@@ -179,6 +179,9 @@ def _line(exchange: Exchange, seconds: float) -> dict[str, object]:
         line["stream"] = True
     if exchange.upstream_id is not None:
         line["upstream_id"] = exchange.upstream_id
+    if exchange.size is not None:
+        line["counted_tokens"] = exchange.size.tokens
+        line["room"] = exchange.size.room
     if exchange.usage is not None:
         line["prompt_tokens"] = exchange.usage.prompt
         line["cached_tokens"] = exchange.usage.cached

@@ -1,0 +1,130 @@
+"""Putting the rooms together: what is here and in `proxy.app` is all that names concrete classes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit, urlunsplit
+
+from proxy.counting.counter import Counter, Manner
+from proxy.counting.framing import Scheme
+from proxy.counting.images import DEFAULT_RULE
+from proxy.counting.knowledge import Knowledge
+from proxy.counting.measuring import Measurer
+from proxy.counting.recollection import Recollection
+from proxy.counting.tokenizer import Encodings
+from proxy.counting.vocabularies import DEFAULT
+from proxy.identify import Tenants
+from proxy.metrics import Metrics
+from proxy.pipeline import ChatPipeline
+from proxy.ports import NOBODY, Space
+from proxy.settings import Settings
+from proxy.sizing import Shares, Sizing
+from proxy.store import open_store
+from proxy.store.writing import LateWriter
+from proxy.tasks import Tasks
+from proxy.upstream import Timeouts, Upstream
+from proxy.upstream.pool import Origin, tls_context
+from proxy.windows.asking import Asking
+from proxy.windows.learned import LearnedWindows
+from proxy.windows.model_map import ModelMap, said_by_the_user
+from proxy.windows.resolve import Windows
+
+# Of the bytes of recent conversations that are kept at hand, per process.
+_REMEMBERED_BYTES = 64 * 1024**2
+# Counting lets go of the interpreter's lock, so one thread per core would do; a request rarely needs any.
+_COUNTING_THREADS = 2
+_SECRET = b"secret"
+_WRITING_AT_THE_END = 2.0
+_ASKING = Timeouts(connect=5.0, first_byte=10.0, idle=10.0)
+
+
+class Rooms:
+    """Everything that outlives a request, from the upstream's connections to what is remembered."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, tasks: Tasks, encodings: Encodings) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._tasks = tasks
+        timeouts = Timeouts(settings.timeouts.connect, settings.timeouts.first_byte, settings.timeouts.idle)
+        self.upstream = _upstream(settings, settings.upstream, timeouts, metrics, tasks)
+        self._store = open_store(settings.store_url, tasks, on_outage=metrics.store_outage)
+        self._writer = LateWriter(self._store, tasks)
+        self._pool = ThreadPoolExecutor(_COUNTING_THREADS, thread_name_prefix="counting")
+        self._encodings = encodings
+        self._models = ModelMap(said_by_the_user(settings.models))
+        self._models_read = asyncio.Event()
+        self._learned = LearnedWindows(settings.upstream, self._writer)
+        self._asked_at = _upstream(settings, _root(settings.upstream), _ASKING, metrics, tasks)
+        self._asking = Asking(self._asked_at, settings.upstream, self._writer, tasks)
+
+    async def pipeline(self) -> ChatPipeline:
+        return ChatPipeline(
+            self.upstream,
+            Tenants(await self._secret()),
+            self._sizing(),
+            self._asking if self._settings.windows.ask else None,
+            self._metrics,
+            ask_for_usage=self._settings.usage.ask,
+        )
+
+    def begin_reading(self) -> None:
+        """What takes a while to read is read in the background, so that it is there for the first request."""
+        self._tasks.start(self._read(), name="read vocabulary and model map")
+
+    async def asked(self) -> None:
+        """Wait until the upstream has answered what it is being asked about itself."""
+        await self._asking.finished()
+
+    async def close(self) -> None:
+        await self._writer.drain(_WRITING_AT_THE_END)
+        await self._tasks.close(timeout=0)
+        await self._store.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.upstream.close()
+        self._asked_at.close()
+
+    async def _secret(self) -> bytes:
+        """The user's, else one that is made once and kept in the store."""
+        if self._settings.secret is not None:
+            return self._settings.secret.get_secret_value().encode()
+        return await self._store.settle(NOBODY, Space.SERVER, _SECRET, secrets.token_bytes(32))
+
+    def _sizing(self) -> Sizing:
+        recollection = Recollection(_REMEMBERED_BYTES)
+        measurer = Measurer(self._encodings, recollection, self._writer, self._pool)
+        knowledge = Knowledge(self._settings.upstream, self._writer)
+        counter = Counter(measurer, knowledge, self._writer, self._manner)
+        compression = self._settings.compression
+        shares = Shares(compression.threshold, compression.soft_ratio, compression.margin)
+        windows = Windows(self._models, self._asking, self._learned)
+        return Sizing(counter, windows, shares, self._models_read)
+
+    def _manner(self, model: str) -> Manner:
+        facts = self._models.look_up(model).facts
+        scheme = Scheme(facts.encoding or DEFAULT, facts.images or DEFAULT_RULE)
+        return Manner(scheme, facts.factor or 1.0)
+
+    async def _read(self) -> None:
+        run = asyncio.get_running_loop().run_in_executor
+        try:
+            await run(self._pool, self._models.load)
+        finally:
+            self._models_read.set()
+        await run(self._pool, self._encodings.load, DEFAULT)
+
+
+def _root(upstream: str) -> str:
+    """The server behind an upstream: what it says of itself lies beside /v1 as often as below it."""
+    parts = urlsplit(upstream)
+    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+
+
+def _upstream(
+    settings: Settings, base_url: str, timeouts: Timeouts, metrics: Metrics, tasks: Tasks
+) -> Upstream:
+    parts = urlsplit(base_url)
+    tls = tls_context(settings.tls.ca_file, verify=settings.tls.verify) if parts.scheme == "https" else None
+    origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
+    return Upstream(base_url, origin, timeouts, metrics, tasks)

@@ -1,0 +1,84 @@
+"""How large a request is, and how much room its model has for it: what every decision is made on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from proxy.budget import Budget, Policy, budget
+from proxy.counting.anchors import Lesson
+from proxy.counting.counter import Counted, Counter
+from proxy.messages import ChatRequest
+from proxy.usage import Usage
+from proxy.windows.facts import KnownModel, Origin
+from proxy.windows.overflow import Overflow
+from proxy.windows.resolve import Resolved, Windows
+
+THRESHOLD = 0.95
+
+# How long the first requests of a process wait for the model map to be read, which takes a tenth of it.
+_PATIENCE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The user's general word on how full a window may be; None where it was left to the model map."""
+
+    threshold: float | None
+    soft_ratio: float
+    margin: float
+
+    def policy_for(self, known: KnownModel) -> Policy:
+        said = known.facts.threshold
+        own = known.origins.get("threshold") is Origin.SETTING
+        threshold = said if own or self.threshold is None else self.threshold
+        return Policy(THRESHOLD if threshold is None else threshold, self.soft_ratio, self.margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    tenant: bytes
+    model: str
+    counted: Counted
+    window: Resolved
+    budget: Budget
+    declared: int | None  # how long an answer the request asks for at most
+
+
+class Sizing:
+    def __init__(
+        self, counter: Counter, windows: Windows, shares: Shares, models_read: asyncio.Event
+    ) -> None:
+        self._counter = counter
+        self._windows = windows
+        self._shares = shares
+        self._models_read = models_read
+
+    async def size(self, tenant: bytes, chat: ChatRequest) -> Sized:
+        if not self._models_read.is_set():
+            await self._patiently()
+        model = chat.model or ""
+        await self._windows.recall(model)
+        counted = await self._counter.count(tenant, chat)
+        window = self._windows.of(model)
+        allowed = budget(window.window, chat.answer_limit, self._shares.policy_for(window.known))
+        return Sized(tenant, model, counted, window, allowed, chat.answer_limit)
+
+    def answered(self, sized: Sized, usage: Usage | None) -> Lesson:
+        """After the answer: learn from what was billed."""
+        lesson = self._counter.record(sized.tenant, sized.counted, usage)
+        if usage is not None and lesson.truncated:
+            self._windows.learned.truncated(sized.model, usage.prompt)
+        elif usage is not None:
+            self._windows.learned.accepted(sized.model, usage.prompt)
+        return lesson
+
+    def refused(self, sized: Sized, too_long: Overflow) -> None:
+        self._windows.learned.refused(sized.model, too_long, sized.counted.count.tokens, sized.declared)
+
+    async def _patiently(self) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._models_read.wait()
+        except TimeoutError:
+            pass  # then what the user has said and what was learned must do, for this request
