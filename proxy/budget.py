@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 # Undeclared answers: what is reserved for them when folding early, and what they need at the very least.
 _ANSWER_SHARE = 1 / 4
@@ -29,6 +30,16 @@ class Policy:
     margin: float = 0.05
 
 
+class Size(Protocol):
+    """A count, and how much more it may be."""
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def at_most(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     window: int
@@ -38,41 +49,45 @@ class Budget:
     largest: int  # past this it would be refused
     may_fold: bool
 
-    def fits(self, prompt: int) -> bool:
-        return prompt <= self.largest
+    def past_hard(self, size: Size) -> bool:
+        """By what it may be at most: the less is known of a prompt, the earlier it is folded."""
+        return self.may_fold and size.at_most > self.hard
 
-    def past_hard(self, prompt: int) -> bool:
-        return self.may_fold and prompt > self.hard
+    def past_soft(self, size: Size) -> bool:
+        return self.may_fold and size.at_most > self.soft
 
-    def past_soft(self, prompt: int) -> bool:
-        return self.may_fold and prompt > self.soft
+    def fits(self, size: Size) -> bool:
+        """By the count itself: what only may be too large is sent, and a refusal says how large it was."""
+        return size.tokens <= self.largest
 
 
 def budget(window: Window, declared: int | None, policy: Policy) -> Budget:
     """`declared` is how long an answer the request asks for at most."""
-    room = max(_room(window, declared, policy.margin), int(window.tokens * _LEAST_ROOM_SHARE), 1)
+    least = max(1, int(window.tokens * _LEAST_ROOM_SHARE))
+    largest = max(least, window.tokens - _beside(window, declared, _least_answer(window)))
+    margin = int(window.tokens * policy.margin)
+    room = max(least, window.tokens - _beside(window, declared, _expected_answer(window)) - margin)
     hard = max(1, int(policy.threshold * room))
     soft = max(1, int(policy.soft_ratio * hard))
-    return Budget(window.tokens, room, hard, soft, _largest(window, declared), not window.assumed)
+    return Budget(window.tokens, room, hard, soft, largest, not window.assumed)
 
 
-def _room(window: Window, declared: int | None, margin_share: float) -> int:
-    margin = int(window.tokens * margin_share)
-    answer = declared if declared is not None else _expected_answer(window)
+def _beside(window: Window, declared: int | None, undeclared: int) -> int:
+    """What the answer takes of the window."""
+    answer = undeclared if declared is None else declared
     if not window.excludes_answer:
-        return window.tokens - answer - margin
-    # The answer has a place of its own; only what it asks for beyond that is taken from the prompt's.
-    beyond = max(0, answer - (window.max_output or answer))
-    return window.tokens - beyond - margin
+        return answer
+    # It has a place of its own; only what it asks for beyond that is taken from the prompt's.
+    return max(0, answer - window.max_output) if window.max_output is not None else 0
 
 
 def _expected_answer(window: Window) -> int:
-    most = int(window.tokens * _ANSWER_SHARE)
-    return most if window.max_output is None else min(window.max_output, most)
+    return _no_longer_than(window.max_output, int(window.tokens * _ANSWER_SHARE))
 
 
-def _largest(window: Window, declared: int | None) -> int:
-    if window.excludes_answer:
-        return window.tokens
-    least = min(int(window.tokens * _LEAST_ANSWER_SHARE), _LEAST_ANSWER)
-    return max(0, window.tokens - (declared if declared is not None else least))
+def _least_answer(window: Window) -> int:
+    return _no_longer_than(window.max_output, min(int(window.tokens * _LEAST_ANSWER_SHARE), _LEAST_ANSWER))
+
+
+def _no_longer_than(max_output: int | None, answer: int) -> int:
+    return answer if max_output is None else min(max_output, answer)
