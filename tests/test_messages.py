@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.messages import asking_for_usage, read
+from proxy.messages import asking_for_usage, items, read, role_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -112,7 +112,7 @@ def test_a_huge_string_is_passed_over_in_little_memory() -> None:
     """In a process of its own that may not have more: going back step by step would need gigabytes."""
     code = """
 import resource
-from proxy.messages import asking_for_usage, read
+from proxy.messages import asking_for_usage, items, read, role_of
 resource.setrlimit(resource.RLIMIT_AS, (700 * 2**20,) * 2)
 image = b"QUJD" * 5_000_000
 raw = b'{"stream":true,"stream_options":{},"messages":[{"role":"user","content":"' + image + b'"}]}'
@@ -132,3 +132,97 @@ def test_an_escaped_key_is_recognised() -> None:
 def test_the_model_is_read_where_it_is_a_name() -> None:
     assert read(b'{"model":"gpt-4o"}', compressed=False).model == "gpt-4o"
     assert read(b'{"model":7}', compressed=False).model is None
+
+
+def test_what_is_counted_is_taken_in_the_clients_own_bytes() -> None:
+    chat = read(
+        b'{"messages" :  [ {"role":"user" , "content":1.10} ] , "tools":[ ],'
+        b'"functions":[{"n":12345678901234567890123}],"response_format" : {"type":"text"} }',
+        compressed=False,
+    )
+    assert chat.messages == b'[ {"role":"user" , "content":1.10} ]'
+    assert chat.tools == b"[ ]"
+    assert chat.functions == b'[{"n":12345678901234567890123}]'
+    assert chat.response_format == b'{"type":"text"}'
+
+
+def test_what_is_absent_is_empty() -> None:
+    chat = read(b"{}", compressed=False)
+    assert chat.readable
+    assert (chat.messages, chat.tools, chat.functions, chat.response_format) == (b"", b"", b"", b"")
+    assert (chat.answer_limit, chat.choices, chat.model, chat.streams) == (None, 1, None, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (b'{"max_tokens":100}', 100),
+        (b'{"max_completion_tokens":200}', 200),
+        (b'{"max_tokens":100,"max_completion_tokens":200}', 200),
+        (b'{"max_tokens":100,"max_completion_tokens":null}', 100),
+        (b'{"max_tokens":100,"max_completion_tokens":-1}', 100),
+        (b'{"max_tokens":-1}', None),
+        (b'{"max_tokens":0}', None),
+        (b'{"max_tokens":null}', None),
+        (b'{"max_tokens":true}', None),
+        (b'{"max_tokens":"100"}', None),
+        (b'{"max_tokens":1e3}', None),
+        (b'{"max_tokens":123456789012345678901234567890}', None),
+    ],
+)
+def test_how_long_the_answer_may_be_is_read_where_it_is_a_number_of_tokens(
+    body: bytes, limit: int | None
+) -> None:
+    assert read(body, compressed=False).answer_limit == limit
+
+
+@pytest.mark.parametrize(
+    ("body", "choices"),
+    [(b'{"n":3}', 3), (b'{"n":1}', 1), (b'{"n":0}', 1), (b'{"n":null}', 1), (b'{"n":"3"}', 1), (b"{}", 1)],
+)
+def test_how_many_answers_are_asked_for_is_one_unless_said(body: bytes, choices: int) -> None:
+    assert read(body, compressed=False).choices == choices
+
+
+def test_of_what_is_said_twice_the_last_counts() -> None:
+    assert read(b'{"messages":[1],"messages":[2]}', compressed=False).messages == b"[2]"
+
+
+@given(st.lists(values, max_size=6), st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", "\t: ")]))
+def test_the_elements_of_an_array_are_parts_of_its_bytes(
+    elements: list[Any], separators: tuple[str, str]
+) -> None:
+    array = json.dumps(elements, separators=separators).encode()
+    found = items(array)
+    if found is None:
+        return  # a lone surrogate: nobody reads that
+    assert [json.loads(item) for item in found] == elements
+    place = 0
+    for item in found:
+        place = array.index(item, place) + len(item)
+
+
+@pytest.mark.parametrize("raw", [b"", b"null", b"{}", b"7", b'"[]"', b"[1", b"[1,]", b"[" * 100_000, b"\xff"])
+def test_what_is_no_array_has_no_elements(raw: bytes) -> None:
+    assert items(raw) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "role"),
+    [
+        (b'{"role":"user","content":"x"}', "user"),
+        (b'{"content":{"role":"system"},"role" : "tool"}', "tool"),
+        (b'{"r\\u006fle":"\\u0075ser"}', "user"),
+        (b'{"role":7}', ""),
+        (b'{"role":null}', ""),
+        (b"{}", ""),
+        (b"[1]", ""),
+        (b'"user"', ""),
+        (b"null", ""),
+        (b"", ""),
+        (b'{"role":"\xff"}', ""),
+        (b'{"role":' + b"[" * 100_000, ""),
+    ],
+)
+def test_the_speaker_is_read_where_a_message_says_who_it_is(message: bytes, role: str) -> None:
+    assert role_of(message) == role
