@@ -5,129 +5,259 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
-import orjson
+# An upstream that refuses says so at once; whatever comes later is an echo of the request.
+_MOST_TEXT = 64 * 1024
+_MOST_LEAVES = 256
+_MOST_DEPTH = 8
+_MOST_TOKENS = 10**9
 
-# A refusal that quotes the whole prompt has said what it has to say before this.
-_LOOKED_AT = 16 * 1024
-
-# Answers of these kinds may be about the prompt's length; 500 and 502 are what gateways make of a 400.
-_STATUSES = frozenset({400, 413, 422, 500, 502})
+# Gateways in front of a model turn its 400 into a 500 or 502, or put it into an answer that began well.
+_STATUSES = frozenset({200, 400, 413, 422, 500, 502})
+# An error of one of these kinds is not about the prompt, whatever else it says.
+_OTHER_CODES = frozenset({"401", "402", "403", "404", "408", "429"})
+_CODES = frozenset(
+    {
+        "context_length_exceeded",
+        "context_window_exceeded",
+        "exceed_context_size_error",
+        "model_context_window_exceeded",
+        "model_max_prompt_tokens_exceeded",
+    }
+)
+# Where errors speak. Elsewhere (`input`, `body`) some servers quote the request, which may say anything.
+_SPEAKING = frozenset(
+    {
+        "error",
+        "errors",
+        "message",
+        "msg",
+        "detail",
+        "details",
+        "description",
+        "reason",
+        "code",
+        "type",
+        "status",
+        "metadata",
+        "raw",
+        "internal_code",
+        "n_ctx",
+        "n_prompt_tokens",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
+    """A refusal of a prompt for its length, with the numbers it names."""
+
     limit: int | None = None
-    asked: int | None = None
+    asked: int | None = None  # what was sent, as the upstream counted it
     of_prompt: bool = False  # the limit is for the prompt alone, not for prompt and answer together
 
 
-_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
-
-# Too much in a minute, a day or an account is another matter, and so is a wish for too long an answer.
-_OTHER_LIMITS = re.compile(
-    r"rate.?limit|too many requests|per (?:minute|day|hour)|\b[rt]p[md]\b|quota|billing|credits"
-    r"|string too long|string_above_max_length|max_(?:completion_)?tokens\W{0,3}\s?(?:is too large|must be)",
-    re.IGNORECASE,
-)
-
-# What stands between two figures is bounded, so that a hostile text costs no more than reading it.
-_OF_BOTH = (
-    # OpenAI, Azure, DeepSeek, vLLM, OpenRouter, Groq, Fireworks
-    r"maximum context length (?:is|of) LIMIT"
-    r"(?:.{0,60}?(?:requested(?: about| a total of)?|resulted in|contains(?: at least)?) ASKED)?",
-    r"maximum model length (?:is|of) LIMIT",  # vLLM
-    r"\(ASKED tokens\) is longer than the model'?s context length \(LIMIT",  # SGLang
-    r"prompt contains ASKED tokens.{0,80}?LIMIT maximum context length",  # Mistral
-    r"too large for model with LIMIT maximum context length",  # Mistral
-    r"`inputs` tokens \+ `max_new_tokens` must be <= LIMIT(?:.{0,120}?given:? ASKED)?",  # TGI, Together
-    r"current length is ASKED while limit is LIMIT",  # Zhipu
-    r"exceeded model token limit(?:: LIMIT)?(?: \(requested: ASKED\))?",  # Moonshot
-    r"`max_tokens` exceed context limit: ASKED \+ [\d,]+ > LIMIT",  # Anthropic
-    r"(?:\(ASKED tokens\) )?exceeds the available context size(?: \(LIMIT tokens)?",  # llama.cpp
-    # LM Studio
-    r"keep the first ASKED tokens when context the overflows.{0,160}?context length of only LIMIT",
-    r"tokens to keep from the initial prompt is greater than the context length",
-    r"input length exceeds (?:the |maximum )*context length",  # Ollama
-    r"exceeds? (?:the |this |model'?s |its |maximum )*context (?:window|length|size|limit)",
-    r"reduce the length of the (?:messages|prompt|input)",
-    r"context[ _](?:length|window|size) (?:was |has been |is )?exceeded|context_length_exceeded",
-    r"context window exceeds limit|exceed context limit|prompt too long; exceeded",
-)
-_OF_PROMPT = (
-    r"prompt is too long(?:: ASKED tokens > LIMIT)?",  # Anthropic, also through Bedrock and Vertex
-    r"input is too long",  # Bedrock
-    # Gemini, Vertex
-    r"input token count(?: \(?ASKED\)?)? exceeds the maximum number of tokens allowed(?: \(?LIMIT)?",
-    r"input token count is ASKED but model only supports up to LIMIT",
-    r"maximum prompt length is LIMIT(?:.{0,60}?contains ASKED)?",  # xAI
-    r"`inputs` must have less than LIMIT tokens(?:.{0,20}?given:? ASKED)?",  # TGI
-)
-
-
-def _rule(pattern: str) -> re.Pattern[str]:
-    figure = r"[\d,]*\d"
-    named = pattern.replace("LIMIT", f"(?P<limit>{figure})").replace("ASKED", f"(?P<asked>{figure})")
-    return re.compile(named, re.IGNORECASE | re.DOTALL)
-
-
-_RULES = [*((_rule(text), False) for text in _OF_BOTH), *((_rule(text), True) for text in _OF_PROMPT)]
-
-
 def overflow(status: int | None, body: object) -> Overflow | None:
-    """What a refusal says of the prompt's length; None where it speaks of something else.
-
-    `status` is None for an error that comes as an event of a stream.
-    """
+    """What a refusal says; None where it is about something else. An event of a stream has no status."""
     if status is not None and status not in _STATUSES:
         return None
-    error = _error_in(body)
-    text = " ".join(_texts(error, body))[:_LOOKED_AT]
-    coded = not _CODES.isdisjoint(str(error.get(key)) for key in ("code", "type"))
-    if not coded and _OTHER_LIMITS.search(text):
+    if status in (None, 200) and not _is_error(body, status):
         return None
-    found = _in_words(text) or (Overflow() if coded else None)
-    return found and Overflow(
-        _figure(error.get("n_ctx")) or found.limit,  # llama.cpp says both beside its text
-        _figure(error.get("n_prompt_tokens")) or found.asked,
-        found.of_prompt,
+    leaves = list(islice(_leaves(body), _MOST_LEAVES))
+    codes = {str(value)[:64].lower() for key, value in leaves if key in ("code", "type", "internal_code")}
+    if codes & _OTHER_CODES:
+        return None
+    text = "\n".join(value[:_MOST_TEXT] for _, value in leaves if isinstance(value, str))[:_MOST_TEXT]
+    named = bool(codes & _CODES)
+    if not named and _SOMETHING_ELSE.search(text):
+        return None
+    return _understood(text, dict(leaves), named=named)
+
+
+def _understood(text: str, fields: dict[str, object], *, named: bool) -> Overflow | None:
+    told = next((told for saying in _SAYINGS if (told := saying.found_in(text)) is not None), None)
+    if told is None:
+        told = _Told({}) if named else None
+    if told is None or told.answer_alone_is_too_long:
+        return None
+    # llama.cpp has fields for the numbers.
+    return Overflow(
+        _tokens(fields.get("n_ctx")) or told.number("limit"),
+        _tokens(fields.get("n_prompt_tokens")) or told.asked,
+        told.of_prompt,
     )
 
 
-def _error_in(body: object) -> dict[str, Any]:
-    if isinstance(body, list) and body:  # Gemini's own shape
-        body = body[0]
-    if not isinstance(body, dict):
-        return {}
-    error = body.get("error")
-    return error if isinstance(error, dict) else body
+def _is_error(body: object, status: int | None) -> bool:
+    """Of what came where an answer was due: is it an error? An answer's own text may be about anything."""
+    if isinstance(body, dict):
+        return "error" in body or "error" in (body.get("object"), body.get("type"))
+    return status is None and isinstance(body, str | bytes)
 
 
-def _texts(error: dict[str, Any], body: object) -> Iterator[str]:
-    """Wherever the words may stand: under OpenAI's names, FastAPI's, or in what a gateway quotes."""
-    if isinstance(body, str):
-        yield body
-    outer = body if isinstance(body, dict) else {}
-    metadata = error.get("metadata")
-    quoted = metadata.get("raw") if isinstance(metadata, dict) else None
-    for value in (outer.get("error"), error.get("message"), error.get("detail"), quoted):
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list) or (isinstance(value, dict) and value is not error):
-            yield orjson.dumps(value).decode()
+def _leaves(value: object, key: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    if depth > _MOST_DEPTH:
+        return
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if isinstance(name, str) and name.lower() in _SPEAKING:
+                yield from _leaves(inner, name.lower(), depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner, key, depth + 1)
+    elif isinstance(value, bytes):
+        yield key, value[:_MOST_TEXT].decode(errors="replace")
+    else:
+        yield key, value
 
 
-def _in_words(text: str) -> Overflow | None:
-    for rule, of_prompt in _RULES:
-        if (found := rule.search(text)) is not None:
-            said = found.groupdict()
-            return Overflow(_figure(said.get("limit")), _figure(said.get("asked")), of_prompt)
-    return None
+def _tokens(value: object) -> int | None:
+    return value if type(value) is int and 0 < value <= _MOST_TOKENS else None
 
 
-def _figure(value: object) -> int | None:
-    """Long rows of digits are no figures, and Python takes its time over them."""
-    text = value.replace(",", "") if isinstance(value, str) else str(value) if type(value) is int else ""
-    number = int(text) if text.isdecimal() and len(text) < 13 else 0
-    return number or None
+@dataclass(frozen=True, slots=True)
+class _Told:
+    numbers: dict[str, str | None]
+    of_prompt: bool = False
+
+    def number(self, name: str) -> int | None:
+        said = self.numbers.get(name)
+        return _tokens(int(said.replace(",", ""))) if said else None
+
+    @property
+    def asked(self) -> int | None:
+        prompt, answer = self.number("prompt"), self.number("answer")
+        return self.number("asked") or (prompt + (answer or 0) if prompt is not None else None)
+
+    @property
+    def answer_alone_is_too_long(self) -> bool:
+        """Then no prompt is short enough: the client has asked for too long an answer."""
+        answer, limit = self.number("answer"), self.number("limit")
+        return answer is not None and limit is not None and answer >= limit
+
+
+@dataclass(frozen=True, slots=True)
+class _Saying:
+    pattern: re.Pattern[str]
+    of_prompt: bool
+
+    def found_in(self, text: str) -> _Told | None:
+        match = self.pattern.search(text)
+        return None if match is None else _Told(match.groupdict(), self.of_prompt)
+
+
+def _saying(text: str, *, of_prompt: bool = False) -> _Saying:
+    """`<limit>` and its like stand for a number. Gaps are bounded, so that no text takes long to search."""
+    pattern = re.sub(r"<(\w+)>", r"(?P<\1>\\d[\\d,]{0,14})", text)
+    return _Saying(re.compile(pattern, re.IGNORECASE | re.DOTALL), of_prompt)
+
+
+def _of_prompt(text: str) -> _Saying:
+    return _saying(text, of_prompt=True)
+
+
+# The first that matches is taken, so those that say more come before those that say less.
+_SAYINGS = (
+    # vLLM, from newest to oldest
+    _saying(
+        r"maximum context length is <limit> tokens.{0,40}?requested <answer> output tokens"
+        r".{0,60}?contains (?:at least )?<prompt> input tokens"
+    ),
+    _saying(
+        r"passed <prompt> input tokens and requested <answer> output tokens"
+        r".{0,60}?context length is only <limit>"
+    ),
+    _saying(
+        r"is too large: <answer>\..{0,60}?maximum context length is <limit> tokens"
+        r" and your request has <prompt> input tokens"
+    ),
+    _saying(
+        r"prompt \((?:total )?length <asked>\) is (?:longer than the maximum model length of"
+        r"|too long to fit into the model \(context length) <limit>"
+    ),
+    # SGLang
+    _saying(
+        r"maximum context length of <limit> tokens.{0,40}?total of <asked> tokens: <prompt> tokens"
+        r".{0,60}?and <answer> tokens for the completion"
+    ),
+    _of_prompt(r"input length \(<asked> tokens\) exceeds the maximum allowed length \(<limit>"),
+    # SGLang, Together
+    _saying(r"input \(<asked> tokens\) is longer than the model'?s context length \(<limit>"),
+    # OpenAI, Azure, DeepSeek, OpenRouter, vLLM of old, and whoever imitates them
+    _saying(
+        r"maximum context length is <limit> tokens?.{0,60}?requested (?:about )?<asked> tokens"
+        r"(?: \([^)]{0,120}?<answer> (?:in|for) the (?:completion|output))?"
+    ),
+    _saying(
+        r"maximum context length is <limit> tokens?"
+        r".{0,60}?(?:resulted in|request has|contains(?: at least)?) <asked> "
+    ),
+    _saying(r"maximum context length (?:is|of) <limit>"),
+    # OpenAI, from GPT-5 on
+    _of_prompt(r"input tokens exceed the configured limit of <limit>(?: tokens.{0,30}?resulted in <asked>)?"),
+    # Anthropic
+    _of_prompt(r"prompt is too long: <asked> tokens > <limit> maximum"),
+    _saying(r"input length and `?max_tokens`? exceed context limit: <prompt> \+ <answer> > <limit>"),
+    # Fireworks, Ollama's cloud
+    _saying(r"prompt is too long: <asked>, model maximum context length: <limit>"),
+    # Gemini, Vertex
+    _of_prompt(
+        r"input token count(?: \(<asked>\))? exceeds the maximum number of tokens allowed(?: \(?<limit>)?"
+    ),
+    _of_prompt(r"input token count is <asked> but (?:the )?model (?:only )?supports up to <limit>"),
+    # llama.cpp, Ollama; the first is what its fields look like in a quotation
+    _saying(r"n_prompt_tokens\W{1,6}<asked>\W{1,6}n_ctx\W{1,6}<limit>"),
+    _saying(r"(?:request \(<asked> tokens\) )?exceeds the available context size(?: \(<limit>)?"),
+    _saying(r"input length exceeds the context length(?: of <limit>)?"),
+    # LM Studio
+    _saying(
+        r"tokens to keep from the initial prompt is greater than the context length"
+        r"(?: \(n_keep: <asked> ?>= n_ctx: <limit>)?"
+    ),
+    _saying(r"n_keep \(<asked>\) >= n_ctx \(<limit>"),
+    _saying(r"keep the first <asked> tokens when .{0,90}?context length of only <limit>"),
+    # llama-cpp-python
+    _saying(r"requested tokens \(<asked>\) exceed context window of <limit>"),
+    # TGI, Together
+    _saying(
+        r"`inputs` tokens \+ `max_new_tokens` must be <= <limit>"
+        r"(?:\. given: <prompt> `inputs` tokens and <answer>)?"
+    ),
+    _of_prompt(r"`inputs` must have less than <limit> tokens(?:\. given: <asked>)?"),
+    # Mistral
+    _saying(r"prompt contains <asked> tokens.{0,40}?too large for model with <limit> maximum context length"),
+    # xAI
+    _of_prompt(r"maximum prompt length is <limit>(?: but the request contains <asked>)?"),
+    # Cerebras
+    _saying(r"current length is <asked> while limit is <limit>"),
+    # Moonshot
+    _saying(r"exceeded model token limit: <limit>(?: \(requested: <asked>)?"),
+    # DashScope
+    _of_prompt(r"range of input length should be \[\d{1,9}, ?<limit>"),
+    # GitHub Copilot, GitHub Models
+    _of_prompt(r"prompt token count of <asked> exceeds the limit of <limit>"),
+    _of_prompt(r"request body too large for .{0,80}? model\. max size: <limit> tokens"),
+    # Poolside and others
+    _of_prompt(r"input length <asked> exceeds the maximum allowed input length of <limit>"),
+    _of_prompt(r"max input tokens: <limit>, request input token count: <asked>"),
+    # Cohere
+    _of_prompt(r"tokens in the prompt cannot exceed <limit>(?: - received <asked>)?"),
+    # watsonx
+    _saying(r"number of input tokens <asked> cannot exceed the total tokens limit <limit>"),
+    # Groq, MiniMax, Zhipu, Bedrock, OpenAI's Responses, LiteLLM and all that name no numbers
+    _saying(
+        r"exceeds? (?:the|model) context window|(?:prompt|input) is too long|prompt (?:tokens )?too long"
+        r"|context size has been exceeded|reduce the length of the (?:messages|prompt|input)"
+        r"|context[ _](?:length|window)[ _]exceeded|context window exceeds limit"
+        r"|input length exceeds .{0,30}?context length|input tokens exceeds maximum length"
+        r"|exceeds the model'?s maximum context length|ContextWindowExceededError|prompt exceeds max length"
+        r"|exceed_context_size_error|model_context_window_exceeded|exceeded max context length"
+    ),
+)
+
+_SOMETHING_ELSE = re.compile(
+    r"rate.?limit|too many requests|per (?:minute|hour|day)\b|\b[tr]p[md]\b|quota|throttl"
+    r"|more credits|billing|string_above_max_length|string too long|api key",
+    re.IGNORECASE,
+)
