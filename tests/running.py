@@ -14,6 +14,10 @@ from proxy.counting.tokenizer import Encodings
 from proxy.settings import Settings
 
 
+# Loading a vocabulary takes a while: all proxies of a test process share them.
+_ENCODINGS = Encodings()
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     app: Tailfold
@@ -50,7 +54,7 @@ async def running(
     settings["windows"] = {"ask": False, **settings.get("windows", {})}
     settings.setdefault("store", "memory://")
     listening = socket.create_server(("127.0.0.1", 0))
-    app = Tailfold(Settings(upstream=upstream, **settings), encodings)
+    app = Tailfold(Settings(upstream=upstream, **settings), encodings or _ENCODINGS)
     await app.start(listening)
     try:
         yield Running(app, listening.getsockname()[1])
