@@ -13,7 +13,6 @@ from proxy.app import Tailfold
 from proxy.counting.tokenizer import Encodings
 from proxy.settings import Settings
 
-
 # Loading a vocabulary takes a while: all proxies of a test process share them.
 _ENCODINGS = Encodings()
 

@@ -12,13 +12,13 @@ from aiohttp import web
 
 from proxy.errors import ShuttingDown, TailfoldError
 from proxy.exchange import Exchange, Route
-from proxy.known_models import label_for
 from proxy.metrics import OTHER, Metrics
 from proxy.web.downstream import Downstream
 from proxy.web.entrance import Handler
 from proxy.web.expect import answer_expectation
 from proxy.web.receive import discard_rest
 from proxy.web.refusals import SERVER, error_bytes, error_headers, error_response, reason_of
+from proxy.windows.litellm_map import known_names
 
 Proxied = Callable[[web.Request, Downstream, Exchange], Awaitable[None]]
 
@@ -146,7 +146,7 @@ class Edge:
         seconds = perf_counter() - exchange.started
         answered = exchange.route is Route.CHAT and 200 <= exchange.status < 300
         # A name that the upstream has not accepted may be anything.
-        self._metrics.observe(exchange, label_for(exchange.model) if answered else OTHER, seconds)
+        self._metrics.observe(exchange, _label(exchange.model) if answered else OTHER, seconds)
         if answered and exchange.usage is None and exchange.error is None:
             self._metrics.usage_missing()
         self._log(exchange)("request", **_line(exchange, seconds))
@@ -160,6 +160,10 @@ class Edge:
 
 def _exchange(request: web.Request, route: Route) -> Exchange:
     return Exchange(request.method, request.raw_path.partition("?")[0][:256], route)
+
+
+def _label(model: str | None) -> str:
+    return model if model is not None and model in known_names() else OTHER
 
 
 def _line(exchange: Exchange, seconds: float) -> dict[str, object]:

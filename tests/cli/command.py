@@ -42,8 +42,9 @@ def tailfold(
 class Running:
     """A process that is still going on, its output read line by line."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], errors: list[str]) -> None:
         self.process = process
+        self.errors = errors  # lines on standard error, complete once the process has been left
 
     @property
     def pid(self) -> int:
@@ -62,8 +63,8 @@ class Running:
 
 
 class Serving(Running):
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        super().__init__(process)
+    def __init__(self, process: subprocess.Popen[str], errors: list[str]) -> None:
+        super().__init__(process, errors)
         self.banner = [self.line() for _ in range(6)]
 
     @property
@@ -80,20 +81,20 @@ class Serving(Running):
 
 @contextmanager
 def started(*command: str, home: Path, env: Mapping[str, str] | None = None) -> Iterator[Running]:
-    with _process(command, home, env) as process:
-        yield Running(process)
+    with _process(command, home, env) as started_one:
+        yield Running(*started_one)
 
 
 @contextmanager
 def serving(*flags: str, home: Path, env: Mapping[str, str] | None = None) -> Iterator[Serving]:
-    with _process((*TAILFOLD, "serve", "--port", "0", *flags), home, env) as process:
-        yield Serving(process)
+    with _process((*TAILFOLD, "serve", "--port", "0", *flags), home, env) as started_one:
+        yield Serving(*started_one)
 
 
 @contextmanager
 def _process(
     command: tuple[str, ...], home: Path, env: Mapping[str, str] | None
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     process = subprocess.Popen(
         command,
         env=environment(home, env),
@@ -109,7 +110,7 @@ def _process(
     drain = threading.Thread(target=lambda: errors.extend(process.stderr or ()))
     drain.start()  # a full pipe would stop the process
     try:
-        yield process
+        yield process, errors
     finally:
         watchdog.cancel()
         process.kill()
