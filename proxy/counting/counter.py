@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from proxy.counting.framing import Scheme
 from proxy.counting.knowledge import Knowledge
 from proxy.counting.measuring import Measurer
 from proxy.counting.once import Once
+from proxy.counting.parts import without_media
 from proxy.counting.prompt import Prompt
 from proxy.messages import ChatRequest
 from proxy.store.writing import LateWriter
@@ -22,6 +24,9 @@ from proxy.usage import Usage
 log = structlog.get_logger("tailfold")
 
 _ROUGH_SHARE = 0.5  # of a count made from nothing but the number of bytes
+# Counting has its own, shorter limits. This one is for what has none: a pool or a store that hangs.
+LONGEST = 5.0
+_AT_A_TIME = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +51,36 @@ class Counted:
 
 class Counter:
     def __init__(
-        self, measurer: Measurer, knowledge: Knowledge, store: LateWriter, manner: Callable[[str], Manner]
+        self,
+        measurer: Measurer,
+        knowledge: Knowledge,
+        store: LateWriter,
+        manner: Callable[[str], Manner],
+        *,
+        longest: float = LONGEST,
     ) -> None:
         self._measurer = measurer
         self._knowledge = knowledge
         self._store = store
         self._manner = manner
+        self._longest = longest
         self._failures = Once()
 
     async def count(self, tenant: bytes, chat: ChatRequest) -> Counted:
         try:
-            return await self._count(tenant, chat)
+            if chat.readable:
+                async with asyncio.timeout(self._longest):
+                    return await self._count(tenant, chat)
         except Exception as failure:  # noqa: BLE001 - a count is never worth a request
             self._log_once("count", failure)
-            return Counted(_by_bytes(chat.raw), chat.model or "")
+        return Counted(await asyncio.to_thread(_by_bytes, chat.raw), chat.model or "")
 
     async def _count(self, tenant: bytes, chat: ChatRequest) -> Counted:
         model = chat.model or ""
         manner = self._manner(model)
         found = await self._measurer.measure(tenant, chat, manner.scheme)
         prompt = found.measured.prompt
-        known = await self._knowledge.known(tenant, model, prompt, manner.factor, familiar=found.familiar)
+        known = await self._knowledge.known(tenant, model, prompt, manner.factor)
         return Counted(anchors.count(prompt, known), model, prompt, known, chat.choices, found.fresh)
 
     def record(self, tenant: bytes, counted: Counted, usage: Usage | None) -> Lesson:
@@ -83,7 +97,11 @@ class Counter:
             return Lesson()
         # Others have been answered meanwhile: what they have taught must not be unlearned.
         factor = self._manner(counted.model).factor
-        known = replace(counted.known, calibration=self._knowledge.calibration(counted.model, factor))
+        known = replace(
+            counted.known,
+            calibration=self._knowledge.calibration(counted.model, factor),
+            opening=self._knowledge.opening(counted.model, counted.prompt),
+        )
         lesson = anchors.lesson(counted.prompt, counted.count, known, usage, choices=counted.choices)
         self._knowledge.learn(tenant, counted.model, counted.prompt, lesson)
         return lesson
@@ -97,5 +115,11 @@ class Counter:
 
 def _by_bytes(raw: bytes) -> Count:
     """A third of the bytes is more than most texts have tokens."""
-    tokens = -(-len(raw) // 3)
+    tokens = -(-_without_media(raw) // 3)
     return Count(tokens, round(_ROUGH_SHARE * tokens), Basis.ROUGH, 0, Estimate(tokens=tokens, rough=1))
+
+
+def _without_media(raw: bytes) -> int:
+    """Bit by bit: nothing else can run while a regular expression does."""
+    starts = range(0, len(raw), _AT_A_TIME)
+    return sum(len(without_media(raw[start : start + _AT_A_TIME].decode("latin-1"))) for start in starts)

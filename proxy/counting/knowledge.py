@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TypeVar
 
 import msgspec
 
 from proxy.counting.anchors import Anchor, Known, Lesson, Opening
 from proxy.counting.calibration import Calibration, first_calibration
-from proxy.counting.prompt import DIGEST_SIZE, Prompt
+from proxy.counting.prompt import ANSWERED_BY, DIGEST_SIZE, Prompt
+from proxy.counting.recalling import recalled
 from proxy.ports import NOBODY, Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
-
-T = TypeVar("T")
 
 ANCHORS = 16 * 1024
 MODELS = 1024
@@ -23,10 +21,20 @@ KEPT = 30 * 24 * 3600.0
 # Asked of the store at a time: a conversation's anchors lie at its end.
 _NEWEST = 64
 
+# Raised whenever stored values would mean something else: what was stored before is not found then.
+_VERSION = b"1"
+
 _read_anchor = msgspec.msgpack.Decoder(Anchor).decode
 _read_opening = msgspec.msgpack.Decoder(Opening).decode
 _read_calibration = msgspec.msgpack.Decoder(Calibration).decode
 _write = msgspec.msgpack.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    length: int = 0  # of the beginning that the anchor is for
+    anchor: Anchor | None = None
+    searched: int = 0  # of the beginning for which nobody need be asked any more
 
 
 class Knowledge:
@@ -36,67 +44,78 @@ class Knowledge:
         self._upstream = upstream.encode()
         self._store = store
         self._anchors: Recent[bytes, Anchor] = Recent(ANCHORS)
+        self._searched: Recent[bytes, int] = Recent(ANCHORS)  # requests; up to where they were anchored
         self._openings: Recent[bytes, Opening] = Recent(ANCHORS)
         self._unopened: Recent[bytes, bool] = Recent(ANCHORS)  # those of which the store knows nothing
         self._calibrations: Recent[bytes, Calibration] = Recent(MODELS)
 
-    async def known(
-        self, tenant: bytes, model: str, prompt: Prompt, factor: float, *, familiar: bool
-    ) -> Known:
+    async def known(self, tenant: bytes, model: str, prompt: Prompt, factor: float) -> Known:
         key = self._model_key(model)
         calibration = await self._calibration(key, factor)
-        at = self._newest_anchor(key, prompt)
-        if at is None and not familiar and prompt.length > 1:
-            await self._recall(tenant, key, prompt)
-            at = self._newest_anchor(key, prompt)
-        if at is not None:
-            length, anchor = at
+        found = self._newest_anchor(key, prompt)
+        if _others_answered(prompt, found.searched):
+            await self._recall(tenant, key, prompt, found.searched)
+            found = self._newest_anchor(key, prompt)
+        self._searched.put(_under(key, prompt.chain[-1]), found.length)
+        if found.anchor is not None:
             opening = self._openings.get(_under(key, prompt.outside.digest))
-            return Known(calibration, anchor, length, opening)
+            return Known(calibration, found.anchor, found.length, opening)
         return Known(calibration, opening=await self._opening(tenant, key, prompt))
 
     def calibration(self, model: str, factor: float) -> Calibration:
         """The newest that is known without asking the store."""
         return self._calibrations.get(self._model_key(model)) or first_calibration(factor)
 
+    def opening(self, model: str, prompt: Prompt) -> Opening | None:
+        """Likewise."""
+        return self._openings.get(_under(self._model_key(model), prompt.outside.digest))
+
     def learn(self, tenant: bytes, model: str, prompt: Prompt, lesson: Lesson) -> None:
         key = self._model_key(model)
-        anchors: dict[bytes, bytes] = {}
-        if lesson.anchor is not None:
-            name = _under(key, prompt.chain[-1])
-            if self._anchors.get(name) != lesson.anchor:
-                self._anchors.put(name, lesson.anchor)
-                anchors[name] = _write(lesson.anchor)
-        if lesson.opening is not None:
-            name = _under(key, prompt.outside.digest)
-            self._openings.put(name, lesson.opening)
-            anchors[name] = _write(lesson.opening)
-        if anchors:
-            self._store.later(tenant, Space.ANCHORS, anchors, ttl=KEPT)
+        learned: dict[bytes, bytes] = {}
+        at, beside = _under(key, prompt.chain[-1]), _under(key, prompt.outside.digest)
+        if lesson.anchor is not None and prompt.length and self._anchors.get(at) != lesson.anchor:
+            self._anchors.put(at, lesson.anchor)
+            learned[at] = _write(lesson.anchor)
+        if lesson.opening is not None and self._was_asked_for(beside):
+            self._openings.put(beside, lesson.opening)
+            learned[beside] = _write(lesson.opening)
+        if learned:
+            self._store.later(tenant, Space.ANCHORS, learned, ttl=KEPT)
         if lesson.calibration is not None:
             self._calibrations.put(key, lesson.calibration)
             self._store.later(NOBODY, Space.CALIBRATIONS, {key: _write(lesson.calibration)}, ttl=KEPT)
 
     def _model_key(self, model: str) -> bytes:
-        named = self._upstream + b"\0" + model.encode(errors="surrogatepass")
+        named = b"\0".join([_VERSION, self._upstream, model.encode(errors="surrogatepass")])
         return blake2b(named, digest_size=DIGEST_SIZE).digest()
 
-    def _newest_anchor(self, key: bytes, prompt: Prompt) -> tuple[int, Anchor] | None:
-        for length in range(prompt.length, 0, -1):
-            if (anchor := self._anchors.get(_under(key, prompt.chain[length]))) is not None:
-                return length, anchor
-        return None
+    def _was_asked_for(self, opening: bytes) -> bool:
+        """What may lie in the store unread, from before a restart, is better than what is learned in passing
+        from a long conversation.
+        """
+        return self._openings.get(opening) is not None or self._unopened.get(opening) is not None
 
-    async def _recall(self, tenant: bytes, key: bytes, prompt: Prompt) -> None:
-        names = [_under(key, value) for value in prompt.chain[1:][-_NEWEST:]]
-        for name, anchor in (await self._read(tenant, Space.ANCHORS, names, _read_anchor)).items():
+    def _newest_anchor(self, key: bytes, prompt: Prompt) -> _Found:
+        for length in range(prompt.length, 0, -1):
+            name = _under(key, prompt.chain[length])
+            if (anchor := self._anchors.get(name)) is not None:
+                return _Found(length, anchor, length)
+            if (at := self._searched.get(name)) is not None:
+                return _Found(at, self._anchors.get(_under(key, prompt.chain[at])), length)
+        return _Found()
+
+    async def _recall(self, tenant: bytes, key: bytes, prompt: Prompt, since: int) -> None:
+        names = [_under(key, value) for value in prompt.chain[since + 1 :][-_NEWEST:]]
+        found = await recalled(self._store, tenant, Space.ANCHORS, names, _read_anchor)
+        for name, anchor in found.items():
             self._anchors.put(name, anchor)
 
     async def _opening(self, tenant: bytes, key: bytes, prompt: Prompt) -> Opening | None:
         name = _under(key, prompt.outside.digest)
         if (opening := self._openings.get(name)) is not None or self._unopened.get(name):
             return opening
-        stored = await self._read(tenant, Space.ANCHORS, [name], _read_opening)
+        stored = await recalled(self._store, tenant, Space.ANCHORS, [name], _read_opening)
         if name in stored:
             self._openings.put(name, stored[name])
         else:
@@ -105,22 +124,18 @@ class Knowledge:
 
     async def _calibration(self, key: bytes, factor: float) -> Calibration:
         if (calibration := self._calibrations.get(key)) is None:
-            stored = await self._read(NOBODY, Space.CALIBRATIONS, [key], _read_calibration)
+            stored = await recalled(self._store, NOBODY, Space.CALIBRATIONS, [key], _read_calibration)
             # Somebody may have learned while the store was being asked.
             calibration = self._calibrations.get(key) or stored.get(key) or first_calibration(factor)
             self._calibrations.put(key, calibration)
         return calibration
 
-    async def _read(
-        self, tenant: bytes, space: Space, keys: list[bytes], read: Callable[[bytes], T]
-    ) -> Mapping[bytes, T]:
-        found = {}
-        for key, value in (await self._store.get(tenant, space, keys)).items():
-            try:
-                found[key] = read(value)
-            except msgspec.MsgspecError:
-                continue  # of another version: learned anew, and written over
-        return found
+
+def _others_answered(prompt: Prompt, since: int) -> bool:
+    """Did another worker, or this one before a restart, answer some of it? From one request to the next a
+    conversation grows by one answer; where it has grown by more, somebody else may have seen a newer bill.
+    """
+    return prompt.length > 1 if not since else prompt.roles[since:].count(ANSWERED_BY) > 1
 
 
 def _under(model_key: bytes, name: bytes) -> bytes:

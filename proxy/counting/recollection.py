@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from proxy import messages
 from proxy.counting.prompt import DIGEST_SIZE, OUTSIDE_THE_CHAIN, Chain, Message, Outside, Prompt, digest_of
 
-# What a remembered message costs beside its bytes, roughly.
-_PER_MESSAGE = 256
-# Conversations that begin with the same user message; more of them at a time are rare.
-_ALIKE = 8
+# What a remembered message takes in memory beside its bytes, and a conversation beside its messages.
+_PER_MESSAGE = 768
+_PER_CONVERSATION = 1280
+# Conversations of one caller that begin alike: some clients put the same long text before every first wish.
+_ALIKE = 64
+# How much of the first user message, to either side of its role, tells conversations apart.
+_TELLING = 256
 _WHITE = b" \t\r\n"
 
 
@@ -43,14 +45,23 @@ class Measured:
 
     @property
     def size(self) -> int:
-        return len(self.array) + _PER_MESSAGE * len(self.messages)
+        held = len(self.array) + sum(map(len, self.extras.json))
+        return held + _PER_MESSAGE * len(self.messages) + _PER_CONVERSATION
+
+    def begins(self, array: bytes, length: int) -> bool:
+        """Does `array` begin with the first `length` of these messages, byte for byte?"""
+        if not length:
+            return True
+        # A view: most of what is compared differs soon, and a copy would cost more than that.
+        return length <= len(self.ends) and array.startswith(memoryview(self.array)[: self.ends[length - 1]])
 
     def common(self, array: bytes) -> int:
-        """How many of these messages `array` begins with, byte for byte."""
-        if not self.ends or array == self.array or array.startswith(self.array[: self.ends[-1]]):
+        """How many of these messages `array` begins with."""
+        if self.begins(array, len(self.ends)):
             return len(self.ends)
         # Each beginning contains the shorter ones, so the place where they part is found by halving.
-        return bisect_left(self.ends, True, key=lambda end: not array.startswith(self.array[:end]))
+        lengths = range(1, len(self.ends) + 1)
+        return bisect_left(lengths, True, key=lambda length: not self.begins(array, length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +79,22 @@ class Beginning:
     def ends(self) -> Sequence[int]:
         return self.of.ends[: self.length] if self.of else ()
 
-    def rest(self, array: bytes) -> list[bytes] | None:
-        """The messages that come after it, each in its own bytes; None where there is no array."""
+    @property
+    def end(self) -> int:
+        """Where it ends in the array."""
+        return self.of.ends[self.length - 1] if self.of else 0
+
+    @property
+    def is_most(self) -> bool:
+        """Of what it is the beginning of: then a conversation has gone on, with at most its end rewritten."""
+        return self.of is not None and 2 * self.end >= len(self.of.array)
+
+    def rest(self, array: bytes) -> bytes:
+        """The array of the messages that come after it."""
         if self.of is None:
-            return messages.items(array)
-        tail = array[self.of.ends[self.length - 1] :].lstrip(_WHITE)
-        return messages.items(b"[" + tail[1:]) if tail.startswith(b",") else []
+            return array
+        tail = array[self.end :].lstrip(_WHITE)
+        return b"[" + tail[1:] if tail.startswith(b",") else b"[]"
 
     def chain(self, tenant: bytes) -> Chain:
         if self.of is None:
@@ -112,6 +133,8 @@ def _outside(everything: Sequence[Message], extras: Extras) -> Outside:
 
 def _ends(array: bytes, beginning: Beginning, added: Sequence[bytes]) -> Sequence[int]:
     """None are known where a message is not an object: only a closing brace shows where it really ends."""
+    if not array.startswith(b"["):
+        return ()
     ends = [*beginning.ends]
     for raw in added:
         if not raw.endswith(b"}"):
@@ -125,40 +148,47 @@ class Recollection:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held = 0
-        self._alike: OrderedDict[bytes, list[Measured]] = OrderedDict()
+        self._alike: OrderedDict[bytes, list[Measured]] = OrderedDict()  # each list from new to old
+        self.held = 0  # bytes
 
     def find(self, scope: bytes, array: bytes) -> Beginning:
         """The longest beginning that `array` shares with anything remembered."""
         key = _key(scope, array)
-        candidates = [Beginning(known.common(array), known) for known in self._alike.get(key, ())]
-        longest = max(candidates, key=lambda candidate: candidate.length, default=Beginning())
-        if not longest.length:
-            return Beginning()
-        self._alike.move_to_end(key)
+        longest = Beginning()
+        for known in self._alike.get(key, ()):
+            if known.begins(array, longest.length + 1):
+                longest = Beginning(known.common(array), known)
+        if longest.length:
+            self._alike.move_to_end(key)
         return longest
 
-    def keep(self, scope: bytes, new: Measured, instead_of: Measured | None) -> None:
-        """Remember `new`, and forget what it has grown out of."""
+    def keep(self, scope: bytes, new: Measured, beginning: Beginning) -> None:
+        """Remember `new`, and forget what it has grown out of. Two branches of a conversation both stay."""
         if not new.ends or new.size > self._most:
             return
+        outgrown = beginning.of if beginning.is_most else None
         key = _key(scope, new.array)
         alike = self._alike.pop(key, [])
-        kept = [new, *(other for other in alike if other is not instead_of)][:_ALIKE]
-        self._held += _size(kept) - _size(alike)
-        self._alike[key] = kept
-        while self._held > self._most:
-            _, oldest = self._alike.popitem(last=False)
-            self._held -= _size(oldest)
+        kept = [new, *(old for old in alike if old is not outgrown and old.array != new.array)]
+        gone = [old for old in alike if old is outgrown or old.array == new.array] + kept[_ALIKE:]
+        self._alike[key] = kept[:_ALIKE]
+        self.held += new.size - sum(old.size for old in gone)
+        while self.held > self._most:
+            self._forget_oldest()
 
-
-def _size(several: Sequence[Measured]) -> int:
-    return sum(one.size for one in several)
+    def _forget_oldest(self) -> None:
+        key, alike = next(iter(self._alike.items()))
+        self.held -= alike.pop().size
+        if not alike:
+            del self._alike[key]
 
 
 def _key(scope: bytes, array: bytes) -> bytes:
-    """The same for all states of a conversation: its first user message, which tells most of them apart."""
-    begin = max(0, array.find(b'"user"'))
-    end = array.find(b'"}', begin)
-    opening = array[begin : min(end, begin + 256) if end > 0 else begin + 256]
-    return digest_of(scope + opening, b"")
+    """The same for all states of a conversation: its first user message, which tells most of them apart.
+
+    Some clients write a message's role first and some its content, so it is looked at to both sides.
+    """
+    role = max(0, array.find(b'"user"'))
+    end = array.find(b'"}', role)
+    after = min(end, role + _TELLING) if end > 0 else role + _TELLING
+    return digest_of(scope + array[max(0, role - _TELLING) : after], b"")

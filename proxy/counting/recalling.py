@@ -1,0 +1,29 @@
+"""Asking the store for what was kept there: whatever cannot be had or understood is simply not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from proxy.ports import Space, StoreUnavailable
+from proxy.store.writing import LateWriter
+
+T = TypeVar("T")
+
+
+async def recalled(
+    store: LateWriter, tenant: bytes, space: Space, keys: Sequence[bytes], read: Callable[[bytes], T]
+) -> dict[bytes, T]:
+    try:
+        values = await store.get(tenant, space, keys)
+    except StoreUnavailable:
+        return {}  # said where the store is watched over
+    found = {}
+    for key, value in values.items():
+        try:
+            found[key] = read(value)
+        except msgspec.MsgspecError:
+            continue  # of another version: learned anew, and written over
+    return found
