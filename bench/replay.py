@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 
 from bench.processes import BenchmarkFailed
@@ -21,19 +22,26 @@ from proxy.counting.prompt import Prompt
 from proxy.counting.recollection import Recollection
 from proxy.counting.tokenizer import Encodings
 from proxy.counting.vocabularies import DEFAULT
+from proxy.sizing import manner_of
 from proxy.store.memory import MemoryStore
 from proxy.store.writing import LateWriter
 from proxy.tasks import Tasks
+from proxy.windows.model_map import ModelMap
 
 TENANT = bytes(16)
 RECOLLECTED = 64 * 1024**2
 
-# What the shipped model map knows of these families before the first bill.
-FACTORS = {"claude": 1.25, "deepseek": 1.12}
+
+@cache
+def shipped_models() -> ModelMap:
+    models = ModelMap({})
+    models.load()
+    return models
 
 
-def factor_of(model: str) -> float:
-    return next((factor for family, factor in FACTORS.items() if family in model), 1.0)
+def manner(model: str) -> Manner:
+    """What the shipped map knows of a model before its first bill."""
+    return manner_of(shipped_models().look_up(model).facts)
 
 
 class Parts:
@@ -47,7 +55,7 @@ class Parts:
     def counter(self) -> Counter:
         measurer = Measurer(self._encodings, Recollection(RECOLLECTED), self.store, self._pool)
         knowledge = Knowledge("https://upstream.example/v1", self.store)
-        return Counter(measurer, knowledge, self.store, lambda model: Manner(factor=factor_of(model)))
+        return Counter(measurer, knowledge, self.store, manner)
 
 
 @asynccontextmanager
@@ -111,7 +119,7 @@ async def _observed(
 ) -> Observation:
     counted = await counter.count(TENANT, messages.read(request.body, compressed=False))
     prompt = surely(counted)
-    cold = anchors.count(prompt, Known(first_calibration(factor_of(conversation.model))))
+    cold = anchors.count(prompt, Known(first_calibration(manner(conversation.model).factor)))
     counter.record(TENANT, counted, request.bill)
     plain = prompt.estimate.plain
     return Observation(conversation, number, counted.count, cold, plain, request.bill.prompt)

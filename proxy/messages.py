@@ -36,6 +36,8 @@ _decode = msgspec.json.Decoder(_Fields).decode
 _decode_role = msgspec.json.Decoder(_Role).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _MOST_TOKENS = 2**40
+# Of a model: what is longer names none, and would only be remembered in vain.
+_LONGEST_NAME = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,10 @@ class ChatRequest:
     choices: int = 1
 
     @property
+    def has_tools(self) -> bool:
+        return not {self.tools, self.functions} <= {b"", b"[]", b"null"}
+
+    @property
     def asks_for_usage(self) -> bool:
         options = self.stream_options
         return isinstance(options, dict) and options.get("include_usage") is True
@@ -69,7 +75,8 @@ def read(raw: bytes, *, compressed: bool) -> ChatRequest:
         fields = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ChatRequest(raw, readable=False)
-    model = fields.model if isinstance(fields.model, str) else None
+    named = isinstance(fields.model, str) and len(fields.model) <= _LONGEST_NAME
+    model = fields.model if named else None
     return ChatRequest(
         raw,
         True,

@@ -25,6 +25,8 @@ from proxy.windows.asking import Asking
 from proxy.windows.overflow import overflow
 
 _REFUSALS = (400, 422)
+# The upstream does not know the caller: nothing of the request is kept.
+_STRANGERS = (401, 403)
 # How much of a refusal is read to learn what was refused.
 _MAX_REFUSAL = 64 * 1024
 
@@ -136,10 +138,15 @@ class ChatPipeline:
                 exchange.size.truncated = lesson.truncated
             if self._asking is not None:
                 self._asking.about(sized.model, credentials_in(incoming.headers))
-        elif (too_long := overflow(exchange.status, watched.said())) is not None:
+        elif exchange.status not in _STRANGERS:
+            self._sizing.answered(sized, None)
+            self._learn_from_refusal(sized, watched, exchange)
+        exchange.spent(Stage.RECORD, began)
+
+    def _learn_from_refusal(self, sized: Sized, watched: Watch, exchange: Exchange) -> None:
+        if (too_long := overflow(exchange.status, watched.said())) is not None:
             self._sizing.refused(sized, too_long)
             self._metrics.overflowed()
-        exchange.spent(Stage.RECORD, began)
 
 
 async def _names_stream_options(answer: Answer) -> bool:

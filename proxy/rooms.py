@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit, urlunsplit
 
 from proxy.counting.counter import Counter, Manner
-from proxy.counting.framing import Scheme
-from proxy.counting.images import DEFAULT_RULE
 from proxy.counting.knowledge import Knowledge
 from proxy.counting.measuring import Measurer
 from proxy.counting.recollection import Recollection
@@ -20,7 +18,7 @@ from proxy.metrics import Metrics
 from proxy.pipeline import ChatPipeline
 from proxy.ports import NOBODY, Space
 from proxy.settings import Settings
-from proxy.sizing import Shares, Sizing
+from proxy.sizing import Shares, Sizing, manner_of
 from proxy.store import open_store
 from proxy.store.writing import LateWriter
 from proxy.tasks import Tasks
@@ -102,9 +100,7 @@ class Rooms:
         return Sizing(counter, windows, shares, self._models_read)
 
     def _manner(self, model: str) -> Manner:
-        facts = self._models.look_up(model).facts
-        scheme = Scheme(facts.encoding or DEFAULT, facts.images or DEFAULT_RULE)
-        return Manner(scheme, facts.factor or 1.0)
+        return manner_of(self._models.look_up(model).facts)
 
     async def _read(self) -> None:
         run = asyncio.get_running_loop().run_in_executor

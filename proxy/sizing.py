@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import lru_cache
 
 from proxy.budget import Budget, Policy, budget
 from proxy.counting.anchors import Lesson
-from proxy.counting.counter import Counted, Counter
+from proxy.counting.counter import Counted, Counter, Manner
+from proxy.counting.framing import Scheme
+from proxy.counting.images import DEFAULT_RULE
+from proxy.counting.vocabularies import DEFAULT
 from proxy.messages import ChatRequest
 from proxy.usage import Usage
-from proxy.windows.facts import KnownModel, Origin
+from proxy.windows.facts import KnownModel, ModelFacts, Origin
 from proxy.windows.overflow import Overflow
 from proxy.windows.resolve import Resolved, Windows
 
@@ -33,6 +37,12 @@ class Shares:
         own = known.origins.get("threshold") is Origin.SETTING
         threshold = said if own or self.threshold is None else self.threshold
         return Policy(THRESHOLD if threshold is None else threshold, self.soft_ratio, self.margin)
+
+
+@lru_cache(maxsize=1024)
+def manner_of(facts: ModelFacts) -> Manner:
+    scheme = Scheme(facts.encoding or DEFAULT, facts.images or DEFAULT_RULE)
+    return Manner(scheme, facts.factor or 1.0, facts.tool_prompt or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,11 @@ def test_the_model_is_read_where_it_is_a_name() -> None:
     assert read(b'{"model":7}', compressed=False).model is None
 
 
+def test_a_name_longer_than_any_model_has_names_nothing() -> None:
+    body = orjson.dumps({"model": "x" * 513})
+    assert read(body, compressed=False).model is None
+
+
 def test_what_is_counted_is_taken_in_the_clients_own_bytes() -> None:
     chat = read(
         b'{"messages" :  [ {"role":"user" , "content":1.10} ] , "tools":[ ],'

@@ -14,6 +14,8 @@ from structlog.testing import capture_logs
 
 from proxy.counting.tokenizer import Encodings, Tokenizer
 from proxy.simulator import Simulator, SimulatorConfig
+from proxy.sizing import THRESHOLD, Shares
+from proxy.windows.facts import KnownModel, ModelFacts, Origin
 from tests.running import Running, running
 from tests.simulator.talk import chat, user
 
@@ -242,3 +244,23 @@ async def test_a_bill_is_never_used_for_another_caller(session: aiohttp.ClientSe
         assert proxy.metric("tailfold_estimate_error_ratio_count", basis="anchored") == 1
         await other(chat(user(STORY)))
         assert proxy.metric("tailfold_estimate_error_ratio_count", basis="anchored") == 1
+
+
+# Whose word on the threshold counts.
+
+
+@pytest.mark.parametrize(
+    ("general", "said", "origin", "threshold"),
+    [
+        (None, None, Origin.DEFAULT, THRESHOLD),
+        (None, 0.98, Origin.MAP, 0.98),
+        (0.5, 0.98, Origin.MAP, 0.5),
+        (0.5, 0.9, Origin.SETTING, 0.9),
+        (0.5, None, Origin.DEFAULT, 0.5),
+    ],
+)
+def test_the_word_on_this_model_wins_then_the_users_general_one_then_the_map(
+    general: float | None, said: float | None, origin: Origin, threshold: float
+) -> None:
+    known = KnownModel(ModelFacts(threshold=said), {"threshold": origin} if said is not None else {})
+    assert Shares(general, 0.8, 0.05).policy_for(known).threshold == threshold

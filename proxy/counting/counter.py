@@ -35,6 +35,7 @@ class Manner:
 
     scheme: Scheme = field(default_factory=Scheme)
     factor: float = 1.0  # its tokens for one of ours
+    tool_prompt: int = 0  # what its provider adds where a request has tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Counter:
         manner = self._manner(model)
         found = await self._measurer.measure(tenant, chat, manner.scheme)
         prompt = found.measured.prompt
+        if manner.tool_prompt and chat.has_tools:
+            prompt = prompt.beside(manner.tool_prompt)
         known = await self._knowledge.known(tenant, model, prompt, manner.factor)
         return Counted(anchors.count(prompt, known), model, prompt, known, chat.choices, found.fresh)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from hashlib import blake2b
 
 import msgspec
@@ -41,7 +42,8 @@ class Knowledge:
     """Keyed by upstream and model: another server, or another model, bills differently."""
 
     def __init__(self, upstream: str, store: LateWriter) -> None:
-        self._upstream = upstream.encode()
+        # Asked for several times per request, and always for the same few models.
+        self._model_key = lru_cache(MODELS)(partial(_model_key, upstream.encode()))
         self._store = store
         self._anchors: Recent[bytes, Anchor] = Recent(ANCHORS)
         self._searched: Recent[bytes, int] = Recent(ANCHORS)  # requests; up to where they were anchored
@@ -86,10 +88,6 @@ class Knowledge:
             self._calibrations.put(key, lesson.calibration)
             self._store.later(NOBODY, Space.CALIBRATIONS, {key: _write(lesson.calibration)}, ttl=KEPT)
 
-    def _model_key(self, model: str) -> bytes:
-        named = b"\0".join([_VERSION, self._upstream, model.encode(errors="surrogatepass")])
-        return blake2b(named, digest_size=DIGEST_SIZE).digest()
-
     def _was_asked_for(self, opening: bytes) -> bool:
         """What may lie in the store unread, from before a restart, is better than what is learned in passing
         from a long conversation.
@@ -129,6 +127,11 @@ class Knowledge:
             calibration = self._calibrations.get(key) or stored.get(key) or first_calibration(factor)
             self._calibrations.put(key, calibration)
         return calibration
+
+
+def _model_key(upstream: bytes, model: str) -> bytes:
+    named = b"\0".join([_VERSION, upstream, model.encode(errors="surrogatepass")])
+    return blake2b(named, digest_size=DIGEST_SIZE).digest()
 
 
 def _others_answered(prompt: Prompt, since: int) -> bool:

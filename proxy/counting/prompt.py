@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from proxy.counting.estimate import NOTHING, Estimate
@@ -53,6 +53,10 @@ class Prompt:
     @property
     def estimate(self) -> Estimate:
         return self.sums[-1] + self.outside.estimate
+
+    def beside(self, tokens: int) -> Prompt:
+        """The same with so many more tokens outside the chain."""
+        return replace(self, outside=replace(self.outside, estimate=self.outside.estimate + Estimate(tokens)))
 
     def since(self, length: int) -> Estimate:
         """The size of what comes after the first `length` messages."""

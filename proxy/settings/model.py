@@ -86,9 +86,9 @@ class Settings(BaseSettings):
     models: Annotated[dict[str, Model], BeforeValidator(mapping)] = Field(
         default={},
         description="What you know better of models, by name or pattern (`my-model`, `claude-*`): window, "
-        "excludes_answer, max_output, encoding, images, factor, threshold, retain_tokens, summary_model. The "
-        "exact name wins, then the longest pattern; `tailfold models NAME` shows the result. As a variable: "
-        "JSON.",
+        "excludes_answer, max_output, encoding, images, factor, tool_prompt, threshold, retain_tokens, "
+        "summary_model. The exact name wins, then the longest pattern; `tailfold models NAME` shows the "
+        "result. As a variable: JSON.",
     )
     usage: Usage = Field(default=Usage(), description="Token usage as the upstream reports it.")
     compression: Compression = Field(default=Compression(), description="When a conversation counts as full.")

@@ -63,6 +63,9 @@ class Model(Section):
     factor: float | None = Field(
         default=None, gt=0.1, lt=10, description="Its tokens for one of the vocabulary's."
     )
+    tool_prompt: Tokens | None = Field(
+        default=None, description="Tokens that its provider adds where a request has tools."
+    )
     threshold: Share | None = Field(default=None, description="`compression.threshold` for this model.")
     retain_tokens: Tokens | None = Field(
         default=None, description="Tokens of recent messages that stay word for word."

@@ -106,6 +106,7 @@ _MAY_BE: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "encoding": (_is_vocabulary, "a known vocabulary such as o200k_base or cl100k_base"),
     "images": (_is_image_rule, f"one of {', '.join(RULES)}"),
     "factor": (_is_factor, "a number above 0.1 and up to 10"),
+    "tool_prompt": _TOKENS,
     "threshold": (_is_share, "a share above 0 and up to 1"),
     "retain_tokens": _TOKENS,
     "summary_model": (_is_name, "a model's name"),

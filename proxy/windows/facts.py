@@ -31,6 +31,7 @@ class ModelFacts:
     threshold: float | None = None
     retain_tokens: int | None = None
     summary_model: str | None = None
+    tool_prompt: int | None = None  # tokens that its provider adds where a request has tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import sqlite3
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,17 @@ async def test_the_models_own_factor_is_used_until_it_is_billed() -> None:
         one = (await plain.counter.count(ALICE, chat)).count
         more = (await quarter.counter.count(ALICE, chat)).count
     assert more.tokens == pytest.approx(1.25 * one.tokens, rel=0.01)
+
+
+@pytest.mark.parametrize(("tools", "added"), [(b"", 0), (b"[]", 0), (b"null", 0), (b'[{"name":"f"}]', 346)])
+async def test_what_a_provider_adds_for_tools_is_counted_where_there_are_any(
+    tools: bytes, added: int
+) -> None:
+    chat = replace(asked([message("u", "hello")]), tools=tools)
+    async with life() as plain, life(manner=Manner(tool_prompt=346)) as prompted:
+        one = (await plain.counter.count(ALICE, chat)).count
+        more = (await prompted.counter.count(ALICE, chat)).count
+    assert more.tokens - one.tokens == added
 
 
 # Callers, and lives of the process.
