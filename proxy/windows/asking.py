@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,44 +17,73 @@ from proxy.headers import Headers, first
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 from proxy.tasks import Tasks
-from proxy.upstream import Outgoing, Upstream
+from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.windows import said
-from proxy.windows.kept import Kept
+from proxy.windows.kept import MODELS, Kept
 from proxy.windows.said import Said
 
 log = structlog.get_logger("tailfold")
 
-MODELS = 1024
 AGAIN_AFTER = 3600.0
 # After an answer that told nothing, the first time, the second, and ever after.
-_PAUSES = (60.0, 300.0, 1800.0, AGAIN_AFTER)
-_TIME_LIMIT = 15.0
-_MOST_BYTES = 8 * 1024 * 1024  # OpenRouter's list has hundreds of kilobytes
+PAUSES = (60.0, 300.0, 1800.0, AGAIN_AFTER)
+_TIME_LIMIT = 10.0  # for all questions about one model
+_MOST_BYTES = 4 * 1024 * 1024  # OpenRouter's list has hundreds of kilobytes
+# Clients may make up names: longer ones, and more of them at a time, are not asked about.
+_LONGEST_NAME = 256
+_MOST_AT_ONCE = 8
 
-# They say nothing of windows, and paths of other servers would be noise to them.
+# Their lists of models say nothing of windows, and paths of other servers would be noise to them.
 _SAY_NOTHING = (
     "api.openai.com",
     ".openai.azure.com",
+    ".cognitiveservices.azure.com",
+    ".services.ai.azure.com",
     "api.anthropic.com",
     "generativelanguage.googleapis.com",
     "aiplatform.googleapis.com",
+    ".aiplatform.googleapis.com",
+    ".amazonaws.com",
+    "api.deepseek.com",
+    "api.x.ai",
+)
+# Their list of models is where they say it, if at all.
+_SAY_IT_IN_THE_LIST = (
+    "openrouter.ai",
+    "api.groq.com",
+    "api.mistral.ai",
+    "api.together.xyz",
+    "api.together.ai",
+    "api.fireworks.ai",
+    "api.cerebras.ai",
+    "api.deepinfra.com",
+    "router.huggingface.co",
+    "integrate.api.nvidia.com",
+    "api.moonshot.ai",
 )
 
 
+class _Unanswered(Exception):
+    """The question is for another server, or for another time."""
+
+
+class _NotThere(_Unanswered):
+    """This server does not know the path."""
+
+
+class _Refused(Exception):
+    """Whoever is refused, or asks too much already, does not go on asking."""
+
+
 class _Question(NamedTuple):
+    server: str  # the kind that answers it
     method: bytes
     path: bytes
-    body: Callable[[str], bytes] | None
     answered_in: Callable[[object, str], Said | None]
+    names_the_model: bool = False
 
 
-def _naming_it(model: str) -> bytes:
-    return orjson.dumps({"model": model})
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    said: Said | None = None
+class _Turn(NamedTuple):
     due: float = 0.0
     failures: int = 0
 
@@ -77,28 +105,27 @@ class Asking:
         self._tasks = tasks
         self._clock = clock
         self._time_limit = time_limit
-        self._silent = _says_nothing(upstream)
-        self._questions = _questions(urlsplit(upstream).path.rstrip("/").encode())
-        self._kept = Kept(Said, upstream, b"said", store)
-        self._known: Recent[str, _Known] = Recent(MODELS)
+        self._questions = _questions(upstream)
+        self._kept = Kept(Said, upstream, b"said", store, clock)
+        self._turns: Recent[str, _Turn] = Recent(MODELS)
         self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._kind: str | None = None  # of the server, once it has answered
+        self._not_there: dict[bytes, float] = {}  # since when
 
     def said_of(self, model: str) -> Said | None:
-        known = self._known.get(model)
-        return known.said if known is not None else None
+        return self._kept.get(model)
 
     async def recall(self, model: str) -> None:
-        """What was said before this process began; asked of the store once per model."""
-        if self._known.get(model) is None:
-            stored = _Known(await self._kept.read(model))
-            self._known.put(model, self._known.get(model) or stored)
+        """What was said before this process began, or meanwhile to another."""
+        await self._kept.recall(model)
 
     def about(self, model: str, credentials: Headers) -> None:
         """Returns at once. The credentials are the caller's, and used for this one time."""
-        known = self._known.get(model) or _Known()
-        if self._silent or not model or model in self._under_way or self._clock() < known.due:
+        if not self._questions or not 0 < len(model) <= _LONGEST_NAME:
             return
-        task = self._tasks.start(self._ask(model, known, credentials), name="ask about a window")
+        if model in self._under_way or len(self._under_way) >= _MOST_AT_ONCE or not self._is_due(model):
+            return
+        task = self._tasks.start(self._ask(model, list(credentials)), name="ask about a window")
         self._under_way[model] = task
         task.add_done_callback(lambda _: self._under_way.pop(model, None))
 
@@ -107,72 +134,116 @@ class Asking:
         if self._under_way:
             await asyncio.wait(list(self._under_way.values()))
 
-    async def _ask(self, model: str, known: _Known, credentials: Headers) -> None:
+    def _is_due(self, model: str) -> bool:
+        turn = self._turns.get(model)
+        # A turn further away than any pause was set by a clock that has been set since.
+        return turn is None or not 0 < turn.due - self._clock() <= AGAIN_AFTER
+
+    async def _ask(self, model: str, credentials: Headers) -> None:
         found: Said | None = None
         try:
             async with asyncio.timeout(self._time_limit):
                 found = await self._first_answer(model, credentials)
-        except TimeoutError:
-            log.debug("the upstream does not say how large its windows are", reason="no answer in time")
-        self._known.put(model, self._after(known, found))
-        if found is not None and found != known.said:
-            self._kept.write(model, found)
-            log.info("the upstream says how large a window is", model=model[:128], window=found.window)
-
-    def _after(self, known: _Known, found: Said | None) -> _Known:
-        now = self._clock()
+        except (TimeoutError, TailfoldError, _Refused) as failure:
+            log.debug("the upstream was asked for a window in vain", reason=type(failure).__name__)
+        self._turns.put(model, self._next_turn(model, found))
         if found is not None:
-            return _Known(found, now + AGAIN_AFTER)
-        pause = _PAUSES[min(known.failures, len(_PAUSES) - 1)]
-        return _Known(known.said, now + pause, known.failures + 1)
+            if found != self._kept.get(model):
+                log.info("the upstream says how large a window is", model=model, window=found.window)
+            self._kept.put(model, found)
+
+    def _next_turn(self, model: str, found: Said | None) -> _Turn:
+        if found is not None:
+            return _Turn(self._clock() + AGAIN_AFTER)
+        failures = (self._turns.get(model) or _Turn()).failures
+        return _Turn(self._clock() + PAUSES[min(failures, len(PAUSES) - 1)], failures + 1)
 
     async def _first_answer(self, model: str, credentials: Headers) -> Said | None:
-        for question in self._questions:
-            found = question.answered_in(await self._answer_to(question, model, credentials), model)
+        for question in self._worth_asking():
+            try:
+                found = question.answered_in(await self._answer_to(question, model, credentials), model)
+            except _NotThere:
+                self._not_there[question.path] = self._clock()
+                continue
+            except _Unanswered:
+                continue
             if found is not None:
-                # Servers do not change their kind: next time this is asked first.
-                self._questions.sort(key=lambda each: each is not question)
+                self._kind = question.server
                 return found
         return None
 
-    async def _answer_to(self, question: _Question, model: str, credentials: Headers) -> object:
-        body = question.body(model) if question.body is not None else None
-        headers: Headers = [*credentials, (b"Accept", b"application/json"), (b"User-Agent", b"tailfold")]
-        if body is not None:
-            headers.append((b"Content-Type", b"application/json"))
-        try:
-            return orjson.loads(await self._fetched(Outgoing(question.method, question.path, headers, body)))
-        except (TailfoldError, NotDecodable, orjson.JSONDecodeError) as nothing:
-            log.debug("the upstream was asked in vain", path=question.path, reason=type(nothing).__name__)
-            return None
+    def _worth_asking(self) -> Iterator[_Question]:
+        """Servers do not change their kind: the one that has answered is asked as such first."""
+        for question in sorted(self._questions, key=lambda each: each.server != self._kind):
+            siblings = (each for each in self._questions if each.server == question.server)
+            if not any(self._is_not_there(each.path) for each in siblings):
+                yield question
 
-    async def _fetched(self, outgoing: Outgoing) -> bytes:
-        """The body of a 200; empty where there is none, or one of absurd size."""
-        answer = await self._server.send(outgoing)
+    def _is_not_there(self, path: bytes) -> bool:
+        since = self._not_there.get(path)
+        return since is not None and 0 <= self._clock() - since < AGAIN_AFTER
+
+    async def _answer_to(self, question: _Question, model: str, credentials: Headers) -> object:
+        answer = await self._server.send(_outgoing(question, model, credentials))
         try:
-            body = answer.read_ready()
-            while not answer.complete and len(body) <= _MOST_BYTES:
-                body += await answer.read()
-            body += answer.read_ready()
-            if answer.status != 200 or len(body) > _MOST_BYTES:
-                return b""
-            return decoder_for(first(answer.headers, b"content-encoding")).feed(body)
+            if answer.status != 200:
+                raise _told_by(answer.status, question)
+            body = orjson.loads(await _decoded(answer))
+        except (NotDecodable, orjson.JSONDecodeError) as broken:
+            raise _Unanswered from broken
         finally:
             answer.close()
+        if isinstance(body, dict) and body.get("error"):
+            raise _NotThere  # LM Studio's way of saying so
+        return body
 
 
-def _says_nothing(upstream: str) -> bool:
-    host = urlsplit(upstream).hostname or ""
-    return any(host == name.lstrip(".") or (name[0] == "." and host.endswith(name)) for name in _SAY_NOTHING)
+def _outgoing(question: _Question, model: str, credentials: Headers) -> Outgoing:
+    headers = [*credentials, (b"Accept", b"application/json"), (b"Accept-Encoding", b"gzip")]
+    headers.append((b"User-Agent", b"tailfold"))
+    if not question.names_the_model:
+        return Outgoing(question.method, question.path, headers, None)
+    headers.append((b"Content-Type", b"application/json"))
+    body = b'{"model":%b}' % orjson.dumps(model.encode(errors="replace").decode())
+    return Outgoing(question.method, question.path, headers, body)
 
 
-def _questions(api: bytes) -> list[_Question]:
+def _told_by(status: int, question: _Question) -> Exception:
+    if status in (401, 403, 429):
+        return _Refused()
+    # A 404 to a question that names a model may be about the model.
+    return _NotThere() if status in (404, 405, 501) and not question.names_the_model else _Unanswered()
+
+
+async def _decoded(answer: Answer) -> bytes:
+    decoder = decoder_for(first(answer.headers, b"content-encoding"))
+    body = bytearray()
+    while piece := await answer.read():
+        body += decoder.feed(piece)
+        if len(body) > _MOST_BYTES:
+            raise _Unanswered
+    return bytes(body)
+
+
+def _questions(upstream: str) -> tuple[_Question, ...]:
+    parts = urlsplit(upstream)
+    host = (parts.hostname or "").lower()
+    if _is_among(host, _SAY_NOTHING):
+        return ()
+    api = parts.path.rstrip("/").encode()
     beside = api.removesuffix(b"/v1")
-    return [
-        _Question(b"GET", api + b"/models", None, said.in_model_list),
-        _Question(b"GET", beside + b"/api/ps", None, said.in_running_models),
-        _Question(b"POST", beside + b"/api/show", _naming_it, said.in_model_card),
-        _Question(b"GET", beside + b"/api/v0/models", None, said.in_lm_studio),
-        _Question(b"GET", beside + b"/model/info", None, said.in_litellm),
-        _Question(b"GET", beside + b"/props", None, said.in_props),
-    ]
+    in_the_list = _Question("any", b"GET", api + b"/models", said.in_model_list)
+    if _is_among(host, _SAY_IT_IN_THE_LIST):
+        return (in_the_list,)
+    return (
+        in_the_list,
+        _Question("Ollama", b"GET", beside + b"/api/ps", said.in_running_models),
+        _Question("Ollama", b"POST", beside + b"/api/show", said.in_model_card, names_the_model=True),
+        _Question("LM Studio", b"GET", beside + b"/api/v0/models", said.in_lm_studio),
+        _Question("llama.cpp", b"GET", beside + b"/props", said.in_props),
+        _Question("LiteLLM", b"GET", beside + b"/model/info", said.in_litellm),
+    )
+
+
+def _is_among(host: str, names: tuple[str, ...]) -> bool:
+    return any(host.endswith(name) if name.startswith(".") else host == name for name in names)

@@ -1,41 +1,85 @@
-"""Small facts about a model at an upstream, kept in the store from one life of the process to the next."""
+"""Small facts about the models of an upstream: in memory for what is in use, in the store for other workers
+and for the next life of the process.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from proxy.ports import NOBODY, Space
+from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
 T = TypeVar("T")
 
+MODELS = 1024
 KEPT = 30 * 24 * 3600.0
+# Other workers learn too: what they have written is looked for this often.
+READ_AGAIN_AFTER = 60.0
 _DIGEST_SIZE = 16
 
 _write = msgspec.msgpack.Encoder().encode
 
 
+class _Entry(NamedTuple, Generic[T]):
+    fact: T | None
+    read_at: float
+
+
 class Kept(Generic[T]):
     """`kind` tells apart what is kept under the same model."""
 
-    def __init__(self, shape: type[T], upstream: str, kind: bytes, store: LateWriter) -> None:
+    def __init__(
+        self,
+        shape: type[T],
+        upstream: str,
+        kind: bytes,
+        store: LateWriter,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._read = msgspec.msgpack.Decoder(shape).decode
         self._scope = kind + b"\0" + upstream.encode() + b"\0"
         self._store = store
+        self._clock = clock
+        self._entries: Recent[bytes, _Entry[T]] = Recent(MODELS)
 
-    async def read(self, model: str) -> T | None:
+    def get(self, model: str) -> T | None:
+        """What is known without asking the store."""
+        entry = self._entries.get(self._key(model))
+        return entry.fact if entry is not None else None
+
+    def put(self, model: str, fact: T) -> None:
         key = self._key(model)
+        self._entries.put(key, _Entry(fact, self._clock()))
+        self._store.later(NOBODY, Space.WINDOWS, {key: _write(fact)}, ttl=KEPT)
+
+    async def recall(self, model: str) -> None:
+        """Read what is stored: the first time, and then once in a while."""
+        key, now = self._key(model), self._clock()
+        before = self._entries.get(key)
+        if before is not None and 0 <= now - before.read_at < READ_AGAIN_AFTER:
+            return
+        if before is not None:
+            # One of many requests asks; the others go on with what is known.
+            before = before._replace(read_at=now)
+            self._entries.put(key, before)
+        stored = await self._stored(key)
+        # Somebody may have learned while the store was being asked.
+        if self._entries.get(key) is before:
+            known = before.fact if before is not None else None
+            self._entries.put(key, _Entry(known if stored is None else stored, now))
+
+    async def _stored(self, key: bytes) -> T | None:
         value = (await self._store.get(NOBODY, Space.WINDOWS, [key])).get(key)
         try:
             return None if value is None else self._read(value)
         except msgspec.MsgspecError:
             return None  # of another version: learned anew, and written over
-
-    def write(self, model: str, fact: T) -> None:
-        self._store.later(NOBODY, Space.WINDOWS, {self._key(model): _write(fact)}, ttl=KEPT)
 
     def _key(self, model: str) -> bytes:
         named = self._scope + model.encode(errors="surrogatepass")

@@ -4,75 +4,103 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
-from proxy.windows.kept import Kept
+from proxy.windows.kept import MODELS, Kept
 from proxy.windows.overflow import Overflow
 
-MODELS = 1024
 # A deployment may be given a larger window, a router may find a larger server: a bound is not for ever.
 BOUND_HOLDS = 3600.0
 # Below this no server's window lies; a smaller figure in a refusal is about something else.
-_LEAST = 256
+LEAST = 256
 
 
-class Learned(msgspec.Struct, frozen=True, array_like=True):
-    """`bound` holds until `until`; `accepted` is the longest prompt that was ever taken."""
+class Bound(msgspec.Struct, frozen=True, array_like=True):
+    """No prompt beyond `tokens`, or no prompt and answer together, while it holds."""
 
-    bound: int | None = None
-    of_prompt: bool = False
-    until: float = 0.0
+    tokens: int
+    of_prompt: bool
+    until: float
+
+
+class Accepted(msgspec.Struct, frozen=True, array_like=True):
+    """The longest prompt that was taken."""
+
+    prompt: int
+
+
+class Learned(NamedTuple):
+    bound: Bound | None = None
     accepted: int = 0
 
 
-_NOTHING = Learned()
+class _Taken(NamedTuple):
+    prompt: int
+    at: float
 
 
 class LearnedWindows:
     def __init__(self, upstream: str, store: LateWriter, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._kept = Kept(Learned, upstream, b"learned", store)
-        self._known: Recent[str, Learned] = Recent(MODELS)
+        # Two facts, not one: a worker that has seen a long prompt must not write over another's bound.
+        self._bounds = Kept(Bound, upstream, b"bound", store, clock)
+        self._accepted = Kept(Accepted, upstream, b"accepted", store, clock)
+        self._lately: Recent[str, _Taken] = Recent(MODELS)
 
     async def recall(self, model: str) -> None:
-        """What was learned before this process began; asked of the store once per model."""
-        if self._known.get(model) is None:
-            stored = await self._kept.read(model)
-            # Somebody may have learned while the store was being asked.
-            self._known.put(model, self._known.get(model) or stored or _NOTHING)
+        """What was learned before this process began, or meanwhile by another."""
+        await self._bounds.recall(model)
+        await self._accepted.recall(model)
 
     def of(self, model: str) -> Learned:
-        learned = self._known.get(model) or _NOTHING
-        if learned.bound is not None and learned.until <= self._clock():
-            return Learned(accepted=learned.accepted)
-        return learned
+        accepted = self._accepted.get(model)
+        return Learned(self._bound_of(model), accepted.prompt if accepted is not None else 0)
 
     def refused(self, model: str, too_long: Overflow, counted: int, declared: int | None) -> None:
         """A refusal that names no limit says at least that what was sent is beyond it."""
-        sent = too_long.asked or counted + (0 if too_long.of_prompt else declared or 0)
-        limit = too_long.limit if too_long.limit is not None and too_long.limit >= _LEAST else sent - 1
-        self._bound(model, max(_LEAST, limit), of_prompt=too_long.of_prompt)
+        if too_long.limit is not None and too_long.limit >= LEAST:
+            self._learn(model, too_long.limit, of_prompt=too_long.of_prompt)
+            return
+        beyond = too_long.asked or counted + (declared or 0)
+        # Where a longer prompt was taken just now, this one was refused for what is not counted, such as an
+        # attachment: that must not narrow the window for everybody.
+        if beyond > max(LEAST, self._taken_lately(model)):
+            known = self._bound_of(model)
+            self._learn(model, min(known.tokens, beyond - 1) if known else beyond - 1, of_prompt=False)
 
     def truncated(self, model: str, billed: int) -> None:
         """What was billed is what the server kept of a longer prompt: more than that it will cut again."""
-        self._bound(model, max(_LEAST, billed), of_prompt=True)
+        kept = max(billed, self._taken_lately(model))  # some servers cut off more than they must
+        if kept >= LEAST:
+            self._learn(model, kept, of_prompt=True)
 
     def accepted(self, model: str, prompt: int) -> None:
         """A prompt that was taken is not too long, whatever was learned before."""
-        learned = self.of(model)
-        if prompt <= learned.accepted:
-            return
-        bound = None if learned.bound is None else max(learned.bound, prompt)
-        self._learn(model, Learned(bound, learned.of_prompt, learned.until, prompt))
+        if prompt >= self._taken_lately(model):
+            self._lately.put(model, _Taken(prompt, self._clock()))
+        bound, longest = self.of(model)
+        if prompt > longest:
+            self._accepted.put(model, Accepted(prompt))
+        if bound is not None and prompt > bound.tokens:
+            self._bounds.put(model, Bound(prompt, bound.of_prompt, bound.until))
 
-    def _bound(self, model: str, limit: int, *, of_prompt: bool) -> None:
-        # What was accepted before the refusal may have been accepted by a server that is gone.
-        accepted = min(limit, self.of(model).accepted)
-        self._learn(model, Learned(limit, of_prompt, self._clock() + BOUND_HOLDS, accepted))
+    def _learn(self, model: str, limit: int, *, of_prompt: bool) -> None:
+        self._bounds.put(model, Bound(limit, of_prompt, self._clock() + BOUND_HOLDS))
+        # What was taken before may have been taken by a server that is gone.
+        if self.of(model).accepted > limit:
+            self._accepted.put(model, Accepted(limit))
+        if self._taken_lately(model) > limit:
+            self._lately.put(model, _Taken(limit, self._clock()))
 
-    def _learn(self, model: str, learned: Learned) -> None:
-        self._known.put(model, learned)
-        self._kept.write(model, learned)
+    def _bound_of(self, model: str) -> Bound | None:
+        bound = self._bounds.get(model)
+        # One that would hold for longer than bounds do was learned by a clock that has been set since.
+        return bound if bound is not None and 0 < bound.until - self._clock() <= BOUND_HOLDS else None
+
+    def _taken_lately(self, model: str) -> int:
+        taken = self._lately.get(model)
+        return taken.prompt if taken is not None and 0 <= self._clock() - taken.at < BOUND_HOLDS else 0

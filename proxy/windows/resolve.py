@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from proxy.budget import Window
-from proxy.windows.facts import KnownModel, Origin
-from proxy.windows.learned import Learned, LearnedWindows
+from proxy.windows.facts import KnownModel, ModelFacts, Origin
+from proxy.windows.learned import Bound, Learned, LearnedWindows
 from proxy.windows.said import Said
 
 DEFAULT_WINDOW = 4096
@@ -38,38 +38,55 @@ class Windows:
         self.learned = learned
 
     async def recall(self, model: str) -> None:
-        """What was said and learned before this process began: the store is asked once per model."""
+        """What was said and learned before this process began, or by another: the store is asked seldom."""
         await self._upstream.recall(model)
         await self.learned.recall(model)
 
     def of(self, model: str) -> Resolved:
         known = self._models.look_up(model)
-        window, origin = _said(known, self._upstream.said_of(model))
+        window, origin = _told(known, self._upstream.said_of(model))
         experienced = _experienced(window, self.learned.of(model))
         return Resolved(experienced, origin, known, learned=experienced != window)
 
 
-def _said(known: KnownModel, said: Said | None) -> tuple[Window, Origin]:
+def _told(known: KnownModel, said: Said | None) -> tuple[Window, Origin]:
     facts, origin = known.facts, known.origins.get("window", Origin.DEFAULT)
-    said_output = said.max_output if said is not None else None
-    if origin is Origin.SETTING or said is None or said.window is None:
-        if facts.window is None:
-            return Window(DEFAULT_WINDOW, said_output or facts.max_output, assumed=True), Origin.DEFAULT
-        return Window(facts.window, facts.max_output, bool(facts.excludes_answer)), origin
-    return Window(said.window, said_output or facts.max_output, said.excludes_answer), Origin.UPSTREAM
+    max_output = _max_output(known, said)
+    if said is not None and origin is not Origin.SETTING:
+        return Window(said.window, max_output, _excludes_answer(said, facts)), Origin.UPSTREAM
+    if facts.window is None:
+        return Window(DEFAULT_WINDOW, max_output, assumed=True), Origin.DEFAULT
+    return Window(facts.window, max_output, bool(facts.excludes_answer)), origin
+
+
+def _max_output(known: KnownModel, said: Said | None) -> int | None:
+    if said is None or known.origins.get("max_output") is Origin.SETTING:
+        return known.facts.max_output
+    return said.max_output or known.facts.max_output
+
+
+def _excludes_answer(said: Said, facts: ModelFacts) -> bool:
+    """Where the upstream leaves it open, the maps know what kind of number it is, if it is theirs."""
+    if said.excludes_answer is not None:
+        return said.excludes_answer
+    return bool(facts.excludes_answer) and facts.window == said.window
 
 
 def _experienced(window: Window, learned: Learned) -> Window:
     """A bound lowers any word; a prompt that was taken raises only what nobody has said."""
-    if window.assumed and learned.accepted > window.tokens:
-        window = replace(window, tokens=learned.accepted)
-    if learned.bound is None:
-        return window
-    if window.assumed:  # now somebody has said so
-        return Window(learned.bound, window.max_output, learned.of_prompt)
-    if learned.bound >= window.tokens:
-        return window
-    if not learned.of_prompt or window.excludes_answer:
-        return replace(window, tokens=learned.bound)
-    # The rest of the window is left for the answer, so that both limits hold.
-    return Window(learned.bound, window.tokens - learned.bound, excludes_answer=True)
+    if not window.assumed:
+        return window if learned.bound is None else _lowered(window, learned.bound)
+    if learned.bound is not None:  # now somebody has said so
+        return Window(learned.bound.tokens, window.max_output, learned.bound.of_prompt)
+    return replace(window, tokens=max(window.tokens, learned.accepted))
+
+
+def _lowered(window: Window, bound: Bound) -> Window:
+    if bound.of_prompt == window.excludes_answer:
+        return replace(window, tokens=min(window.tokens, bound.tokens))
+    # One limit is for the prompt, the other for prompt and answer together: both hold.
+    prompt, both = (bound.tokens, window.tokens) if bound.of_prompt else (window.tokens, bound.tokens)
+    rest = both - prompt
+    if rest < both // 4:  # what an answer may need: as good as one limit, the lower
+        return Window(min(prompt, both), window.max_output)
+    return Window(prompt, rest if window.max_output is None else min(window.max_output, rest), True)

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.budget import Policy, Window, budget
+from proxy.store.memory import MemoryStore
+from proxy.store.sqlite import SqliteStore
+from proxy.store.writing import LateWriter
+from proxy.tasks import Tasks
+from proxy.windows.kept import READ_AGAIN_AFTER
+from proxy.windows.learned import BOUND_HOLDS, LEAST, LearnedWindows
+from proxy.windows.overflow import Overflow
+from tests.store.doubles import PATIENCE, Clock
+
+UPSTREAM = "http://upstream.example/v1"
+NAMELESS = Overflow()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def writer() -> LateWriter:
+    return LateWriter(MemoryStore(), Tasks())
+
+
+@pytest.fixture
+def learned(clock: Clock, writer: LateWriter) -> LearnedWindows:
+    return LearnedWindows(UPSTREAM, writer, clock)
+
+
+def bound(learned: LearnedWindows, model: str = "m") -> tuple[int, bool] | None:
+    found = learned.of(model).bound
+    return (found.tokens, found.of_prompt) if found is not None else None
+
+
+async def test_a_limit_that_was_named_is_the_bound(learned: LearnedWindows) -> None:
+    learned.refused("m", Overflow(8192, 9000), counted=8500, declared=500)
+    assert bound(learned) == (8192, False)
+    learned.refused("m", Overflow(200000, 213462, of_prompt=True), counted=200_500, declared=None)
+    assert bound(learned) == (200000, True)
+
+
+async def test_other_models_learn_nothing_from_it(learned: LearnedWindows) -> None:
+    learned.refused("m", Overflow(8192, 9000), counted=8500, declared=None)
+    assert bound(learned, "another") is None
+
+
+@pytest.mark.parametrize("declared", [None, 500, 100_000])
+async def test_a_refusal_without_numbers_bounds_just_below_what_was_sent(
+    learned: LearnedWindows, declared: int | None
+) -> None:
+    learned.refused("m", NAMELESS, counted=9000, declared=declared)
+    assert bound(learned) == (9000 + (declared or 0) - 1, False)
+
+
+async def test_the_upstream_s_own_count_of_what_was_sent_is_believed(learned: LearnedWindows) -> None:
+    learned.refused("m", Overflow(asked=12_000), counted=9000, declared=None)
+    assert bound(learned) == (11_999, False)
+
+
+async def test_what_was_refused_without_numbers_no_longer_fits(learned: LearnedWindows) -> None:
+    learned.refused("m", NAMELESS, counted=9000, declared=500)
+    found = bound(learned)
+    assert found is not None
+    assert budget(Window(found[0]), 500, Policy()).largest < 9000
+
+
+async def test_a_refusal_without_numbers_never_raises_a_bound(learned: LearnedWindows) -> None:
+    learned.refused("m", Overflow(8192), counted=9000, declared=None)
+    learned.refused("m", NAMELESS, counted=50_000, declared=None)
+    assert bound(learned) == (8192, False)
+
+
+async def test_a_short_prompt_that_is_refused_does_not_narrow_the_window_for_everybody(
+    learned: LearnedWindows,
+) -> None:
+    learned.accepted("m", 60_000)
+    learned.refused("m", NAMELESS, counted=900, declared=None)  # with an attachment that nobody could count
+    assert bound(learned) is None
+
+
+async def test_figures_that_no_server_can_mean_teach_nothing(learned: LearnedWindows) -> None:
+    learned.refused("m", Overflow(limit=1), counted=20, declared=None)
+    learned.truncated("m", 1)
+    assert bound(learned) is None
+    learned.refused("m", Overflow(limit=LEAST - 1), counted=5000, declared=None)
+    assert bound(learned) == (4999, False)
+
+
+async def test_what_was_billed_of_a_truncated_prompt_is_the_bound(learned: LearnedWindows) -> None:
+    learned.truncated("m", 2050)
+    assert bound(learned) == (2050, True)
+
+
+async def test_a_server_that_cuts_more_than_it_must_is_bounded_by_what_it_took(
+    learned: LearnedWindows,
+) -> None:
+    learned.accepted("m", 2685)
+    learned.truncated("m", 2050)
+    assert bound(learned) == (2685, True)
+
+
+async def test_a_longer_prompt_that_is_taken_raises_the_bound_but_not_its_time(
+    learned: LearnedWindows, clock: Clock
+) -> None:
+    learned.refused("m", Overflow(8192), counted=9000, declared=None)
+    clock.now += BOUND_HOLDS - 1
+    learned.accepted("m", 8000)
+    assert bound(learned) == (8192, False)
+    learned.accepted("m", 10_000)
+    assert bound(learned) == (10_000, False)
+    clock.now += 1
+    assert bound(learned) is None
+
+
+async def test_a_bound_ends_after_an_hour_and_what_was_taken_stays(
+    learned: LearnedWindows, clock: Clock
+) -> None:
+    learned.accepted("m", 5000)
+    learned.refused("m", Overflow(8192), counted=9000, declared=None)
+    clock.now += BOUND_HOLDS
+    assert learned.of("m") == (None, 5000)
+
+
+async def test_a_bound_from_a_clock_that_was_wrong_does_not_hold_for_ever(
+    learned: LearnedWindows, clock: Clock
+) -> None:
+    learned.refused("m", Overflow(8192), counted=9000, declared=None)
+    clock.now -= 1e6
+    assert bound(learned) is None
+
+
+async def test_the_longest_prompt_that_was_taken_is_remembered(learned: LearnedWindows) -> None:
+    for prompt in (100, 9000, 500):
+        learned.accepted("m", prompt)
+    assert learned.of("m").accepted == 9000
+
+
+async def test_a_refusal_is_newer_than_what_was_taken_before(learned: LearnedWindows, clock: Clock) -> None:
+    learned.accepted("m", 60_000)
+    learned.refused("m", Overflow(8192), counted=9000, declared=None)
+    assert learned.of("m").accepted == 8192
+    clock.now += BOUND_HOLDS
+    learned.refused("m", NAMELESS, counted=7000, declared=None)
+    assert bound(learned) == (6999, False)
+
+
+async def test_a_restart_keeps_what_was_learned(tmp_path: Path, clock: Clock) -> None:
+    async def life() -> tuple[LearnedWindows, LateWriter, SqliteStore]:
+        store = await SqliteStore.open(tmp_path / "state.db")
+        writer = LateWriter(store, Tasks())
+        return LearnedWindows(UPSTREAM, writer, clock), writer, store
+
+    learned, writer, store = await life()
+    learned.refused("m", Overflow(200_000, of_prompt=True), counted=210_000, declared=None)
+    learned.accepted("m", 150_000)
+    await writer.drain(PATIENCE)
+    await store.close()
+
+    learned, writer, store = await life()
+    await learned.recall("m")
+    assert bound(learned) == (200_000, True)
+    assert learned.of("m").accepted == 150_000
+    clock.now += BOUND_HOLDS
+    assert bound(learned) is None
+    await store.close()
+
+
+async def test_a_worker_that_sees_long_prompts_does_not_write_over_another_s_bound(
+    learned: LearnedWindows, clock: Clock, writer: LateWriter
+) -> None:
+    other = LearnedWindows(UPSTREAM, writer, clock)
+    await other.recall("m")
+    learned.refused("m", Overflow(8192), counted=9000, declared=None)
+    other.accepted("m", 5000)
+    other.accepted("m", 6000)
+    clock.now += READ_AGAIN_AFTER
+    for worker in (learned, other):
+        await worker.recall("m")
+        assert bound(worker) == (8192, False)
+    await writer.drain(PATIENCE)
