@@ -27,7 +27,7 @@ from proxy.upstream.pool import Origin, tls_context
 from proxy.windows.asking import Asking
 from proxy.windows.learned import LearnedWindows
 from proxy.windows.model_map import ModelMap, said_by_the_user
-from proxy.windows.resolve import Windows
+from proxy.windows.resolve import Silence, Windows
 
 # Of the bytes of recent conversations that are kept at hand, per process.
 _REMEMBERED_BYTES = 64 * 1024**2
@@ -96,7 +96,9 @@ class Rooms:
         counter = Counter(measurer, knowledge, self._writer, self._manner)
         compression = self._settings.compression
         shares = Shares(compression.threshold, compression.soft_ratio, compression.margin)
-        windows = Windows(self._models, self._asking, self._learned)
+        windows = Windows(
+            self._models, self._asking if self._settings.windows.ask else Silence(), self._learned
+        )
         return Sizing(counter, windows, shares, self._models_read)
 
     def _manner(self, model: str) -> Manner:

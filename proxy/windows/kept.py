@@ -46,33 +46,31 @@ class Kept(Generic[T]):
         self._scope = kind + b"\0" + upstream.encode() + b"\0"
         self._store = store
         self._clock = clock
-        self._entries: Recent[bytes, _Entry[T]] = Recent(MODELS)
+        self._entries: Recent[str, _Entry[T]] = Recent(MODELS)
 
     def get(self, model: str) -> T | None:
         """What is known without asking the store."""
-        entry = self._entries.get(self._key(model))
+        entry = self._entries.get(model)
         return entry.fact if entry is not None else None
 
     def put(self, model: str, fact: T) -> None:
-        key = self._key(model)
-        self._entries.put(key, _Entry(fact, self._clock()))
-        self._store.later(NOBODY, Space.WINDOWS, {key: _write(fact)}, ttl=KEPT)
+        self._entries.put(model, _Entry(fact, self._clock()))
+        self._store.later(NOBODY, Space.WINDOWS, {self._key(model): _write(fact)}, ttl=KEPT)
 
     async def recall(self, model: str) -> None:
         """Read what is stored: the first time, and then once in a while."""
-        key, now = self._key(model), self._clock()
-        before = self._entries.get(key)
+        now, before = self._clock(), self._entries.get(model)
         if before is not None and 0 <= now - before.read_at < READ_AGAIN_AFTER:
             return
         if before is not None:
             # One of many requests asks; the others go on with what is known.
             before = before._replace(read_at=now)
-            self._entries.put(key, before)
-        stored = await self._stored(key)
+            self._entries.put(model, before)
+        stored = await self._stored(self._key(model))
         # Somebody may have learned while the store was being asked.
-        if self._entries.get(key) is before:
+        if self._entries.get(model) is before:
             known = before.fact if before is not None else None
-            self._entries.put(key, _Entry(known if stored is None else stored, now))
+            self._entries.put(model, _Entry(known if stored is None else stored, now))
 
     async def _stored(self, key: bytes) -> T | None:
         value = (await self._store.get(NOBODY, Space.WINDOWS, [key])).get(key)

@@ -23,6 +23,16 @@ class UpstreamsWord(Protocol):
     async def recall(self, model: str) -> None: ...
 
 
+class Silence:
+    """An upstream that is not to be asked."""
+
+    def said_of(self, _model: str) -> Said | None:
+        return None
+
+    async def recall(self, model: str) -> None:
+        """There is nothing to remember."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     window: Window
