@@ -11,8 +11,12 @@ _IDENTITY = {
     "created": 1763400000,
     "model": "gpt-4o-2024-08-06",
 }
+# In place of what a request's own bill says, so that all answers have one length.
+_ANY_BILL = 999_999
+# By the largest body that it is for: a bill far from a request's size would be a lesson to whoever counts.
+_BILLS = {20_000: 268, 200_000: 11_147, 1_000_000: 111_703}
 _USAGE = {
-    "prompt_tokens": 9120,
+    "prompt_tokens": _ANY_BILL,
     "completion_tokens": 28,
     "total_tokens": 9148,
     "prompt_tokens_details": {"cached_tokens": 8960, "audio_tokens": 0},
@@ -78,6 +82,12 @@ ANSWER_BODY = _json(
 ANSWER = _head("application/json", f"Content-Length: {len(ANSWER_BODY)}") + ANSWER_BODY
 
 
+def billed(answer: bytes, size: int) -> bytes:
+    """The answer with a bill that suits a request body of this size."""
+    bill = next(bill for largest, bill in _BILLS.items() if size <= largest)
+    return answer.replace(b"%d" % _ANY_BILL, b"%6d" % bill)
+
+
 @dataclass(frozen=True, slots=True)
 class EventStream:
     """An SSE answer: the head with the first event, then the others one by one, each an HTTP chunk."""
@@ -127,5 +137,5 @@ EVENTS_IN_A_STREAM = len(_PLAIN_EVENTS)
 # A proxy may ask for usage on its own behalf; what it asked for is then not for the client to see.
 _USAGE_TAKEN_OUT = _USAGE_EVENTS[:-2] + _USAGE_EVENTS[-1:]
 
-ACCEPTABLE_ANSWERS = frozenset({ANSWER_BODY})
+ACCEPTABLE_ANSWERS = frozenset(billed(ANSWER_BODY, size) for size in _BILLS)
 ACCEPTABLE_STREAMS = frozenset({b"".join(_PLAIN_EVENTS), b"".join(_USAGE_TAKEN_OUT)})

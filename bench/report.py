@@ -17,7 +17,7 @@ from bench.subjects import BARE, DIRECT, NGINX, TAILFOLD
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
-CPU_LIMITS = {1: Limit(1.25), 40: Limit(1.25), 400: Limit(1.5)}
+CPU_LIMITS = {400: Limit(2.0)}
 FIRST_EVENT_LIMIT = Limit(1000)
 START_LIMIT = Limit(1.0, absolute=True)
 RESIDENT_LIMIT = Limit(80, absolute=True)
@@ -47,7 +47,7 @@ def _cpu_per_request(sample: Sample) -> float:
 
 def _cpu(results: Results, size: int) -> Quantity:
     values = results.of(measure.throughput(size), _cpu_per_request)
-    return Quantity(f"CPU per request, {size} KB", "µs", dict(values), limit=CPU_LIMITS[size])
+    return Quantity(f"CPU per request, {size} KB", "µs", dict(values), limit=CPU_LIMITS.get(size))
 
 
 def _cpu_of_streams(results: Results) -> Quantity:

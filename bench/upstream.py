@@ -11,7 +11,7 @@ from typing import cast
 
 import uvloop
 
-from bench.answers import ANSWER, PLAIN_STREAM, USAGE_STREAM, EventStream
+from bench.answers import ANSWER, PLAIN_STREAM, USAGE_STREAM, EventStream, billed
 from bench.conversation import PAUSE_HEADER
 
 _FIRST_BUFFER = 16 * 1024
@@ -73,17 +73,17 @@ class FixedAnswers(asyncio.BufferedProtocol):
         if self._filled > self._end:
             raise ValueError("a second request came before the first was answered")
         tail = self._buffer[max(0, self._end - _TAIL) : self._end]
-        self._filled = self._end = 0
+        size, self._filled, self._end = self._end, 0, 0
         if b'"stream":true' not in tail:
-            self._transport.write(ANSWER)
+            self._transport.write(billed(ANSWER, size))
         else:
-            self._stream(USAGE_STREAM if b'"include_usage":true' in tail else PLAIN_STREAM)
+            self._stream(USAGE_STREAM if b'"include_usage":true' in tail else PLAIN_STREAM, size)
 
-    def _stream(self, stream: EventStream) -> None:
+    def _stream(self, stream: EventStream, size: int) -> None:
         pause = int(_header(self._head, PAUSE_HEADER.encode()) or 0) / 1000
         self._transport.write(stream.opening)
         self._running_stream = self._loop.call_later(
-            _PAUSE_AFTER_FIRST, self._write, stream.following, 0, pause
+            _PAUSE_AFTER_FIRST, self._write, tuple(billed(each, size) for each in stream.following), 0, pause
         )
 
     def _write(self, chunks: tuple[bytes, ...], position: int, pause: float) -> None:

@@ -109,7 +109,7 @@ class Measurer:
         known = beginning.of
         extras_json = (chat.tools, chat.functions, chat.response_format)
         same_extras = known is not None and known.extras.json == extras_json
-        if known is not None and same_extras and known.array == chat.messages:
+        if known is not None and same_extras and beginning.is_all_of(chat.messages):
             return Measurement(known)
         new_bytes = len(chat.messages) - beginning.end
         most = self._limits.messages

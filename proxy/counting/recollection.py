@@ -89,6 +89,10 @@ class Beginning:
         """Of what it is the beginning of: then a conversation has gone on, with at most its end rewritten."""
         return self.of is not None and 2 * self.end >= len(self.of.array)
 
+    def is_all_of(self, array: bytes) -> bool:
+        """Nothing comes after it, neither here nor there; what lies before its end is the same already."""
+        return self.of is not None and array[self.end :] == self.of.array[self.end :]
+
     def rest(self, array: bytes) -> bytes:
         """The array of the messages that come after it."""
         if self.of is None:
