@@ -59,7 +59,7 @@ def test_a_tiny_run_measures_every_subject_and_leaves_no_process_behind() -> Non
     for row in rows:
         assert {"bare", "tailfold"} <= row["median"].keys(), row["name"]
         assert all(value > 0 for value in row["median"].values()), row["name"]
-    assert sum(row["limit"] is not None for row in rows) == 8
+    assert sum(row["limit"] is not None for row in rows) == 6
     assert left_behind(mark) == []
 
 
