@@ -1,0 +1,59 @@
+"""What a fold is once it has been made: complete, and never changed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Kind(StrEnum):
+    """How the text of a fold was made, from the best to the last resort."""
+
+    SUMMARY = "summary"  # by a model
+    EXTRACT = "extract"  # sentences and artefacts picked without a model
+    TRUNCATION = "truncation"  # nothing but a marker that says how much was left out
+
+
+class Trigger(StrEnum):
+    AUTO = "auto"
+    MANUAL = "manual"
+
+
+class Fold(msgspec.Struct, frozen=True, kw_only=True):
+    """The first `covers` spoken turns of a history, told in fewer words. It belongs to every history whose
+    chain has `prefix` there, and to no other.
+
+    Everything that is sent in their place is in here byte for byte, so that neither a changed setting nor a
+    new release ever rewrites a prefix that a provider has cached.
+    """
+
+    id: str
+    prefix: bytes  # the chain's value at `covers`
+    covers: int
+    kept: tuple[int, ...]  # numbers of covered turns that are sent all the same, after the summary
+    messages: tuple[bytes, ...]  # what stands in the place of the others: the summary, an acknowledgement
+    text: str  # the summary alone, as a person reads it
+    kind: Kind
+    trigger: Trigger
+    created: float
+    original_tokens: int
+    summary_tokens: int
+    parent: str | None = None  # the fold that this one has merged
+    model: str | None = None  # which wrote the text
+
+
+_decode = msgspec.msgpack.Decoder(Fold).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def to_bytes(fold: Fold) -> bytes:
+    return _encode(fold)
+
+
+def from_bytes(stored: bytes) -> Fold | None:
+    """None where it is of another version, or was never a fold."""
+    try:
+        return _decode(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
