@@ -1,1 +1,1 @@
-"""The pure core: what is folded, where it is cut, and how what is sent is put together. Nothing here waits."""
+"""The pure core: what is folded, where it is cut, what is sent in its place. Nothing here waits."""
