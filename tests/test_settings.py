@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from proxy.config_files import single_layer, variable
+from proxy.counting.images import RULES
 from proxy.settings import (
     FIELDS,
     MASK,
@@ -33,6 +34,7 @@ from proxy.settings import (
     revealed,
     values_of,
 )
+from proxy.settings.sections import ImageRule
 
 
 def problems(flags: dict[str, object] | None = None, environ: dict[str, str] | None = None) -> list[str]:
@@ -446,6 +448,8 @@ def test_models_can_stand_in_a_variable_as_json() -> None:
         ("{m: {window: 0}}", "line 1: models: m: window: should be greater than 0"),
         ("{m: {windw: 5}}", "line 1: models: m: windw: unknown; known are window, "),
         ("{m: {encoding: p50k}}", "line 1: models: m: encoding: should be 'o200k_base' or 'cl100k_base'"),
+        ("{m: {images: by weight}}", "line 1: models: m: images: should be 'tiles-85-170', 'tiles-70-140', "),
+        ("{m: {excludes_answer: true}}", "line 1: models: m: excludes_answer says what is in a window: "),
         ("[m]", "line 1: models: should be a valid dictionary"),
         ("\n  m: {window: 5}\n  m: {window: 6}", "line 3: models.m is given twice (first in line 2)"),
     ],
@@ -453,6 +457,10 @@ def test_models_can_stand_in_a_variable_as_json() -> None:
 def test_a_mistake_in_a_model_is_told_with_its_name(yaml: Any, text: str, complaint: str) -> None:
     [problem] = problems({"config": yaml(f"models: {text}\n")})
     assert complaint in problem
+
+
+def test_the_rules_for_images_are_those_that_can_be_counted_by() -> None:
+    assert set(get_args(ImageRule)) == set(RULES)
 
 
 def test_a_variable_for_models_that_is_no_json_is_refused() -> None:

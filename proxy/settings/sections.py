@@ -4,10 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FilePath,
+    SecretStr,
+    model_validator,
+)
 
 from proxy.settings.values import Bytes, Seconds, Share, Tokens, comma_separated, header_safe, host_names
 
+# The rules of `proxy.counting.images`, which this floor does not know; a test holds them together.
+ImageRule = Literal[
+    "tiles-85-170",
+    "tiles-70-140",
+    "tiles-75-150",
+    "tiles-65-129",
+    "tiles-2833-5667",
+    "patches-1.62",
+    "patches-2.46",
+    "patches-1.72",
+    "anthropic",
+    "gemini",
+]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 
@@ -59,7 +81,7 @@ class Model(Section):
     encoding: Literal["o200k_base", "cl100k_base"] | None = Field(
         default=None, description="The vocabulary to count with."
     )
-    images: str | None = Field(default=None, description="The rule for images, e.g. tiles-85-170.")
+    images: ImageRule | None = Field(default=None, description="The rule by which its images are counted.")
     factor: float | None = Field(
         default=None, gt=0.1, lt=10, description="Its tokens for one of the vocabulary's."
     )
@@ -70,7 +92,15 @@ class Model(Section):
     retain_tokens: Tokens | None = Field(
         default=None, description="Tokens of recent messages that stay word for word."
     )
-    summary_model: str | None = Field(default=None, description="The model that writes its summaries.")
+    summary_model: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="The model that writes its summaries."
+    )
+
+    @model_validator(mode="after")
+    def _a_window_goes_with_what_it_excludes(self) -> Model:
+        if self.excludes_answer is not None and self.window is None:
+            raise ValueError("excludes_answer says what is in a window: give the window with it")
+        return self
 
 
 class Timeouts(Section):

@@ -30,11 +30,8 @@ def facts_in(file: Path) -> dict[str, ModelFacts]:
 
 
 def said_by_the_user(models: Mapping[str, Model]) -> dict[str, ModelFacts]:
-    """The same from the settings, by whichever way they came."""
-    return {
-        name: facts_from(model.model_dump(exclude_none=True), f"{_SECTION}.{name}")
-        for name, model in models.items()
-    }
+    """The same from the settings, which have been checked where they were read."""
+    return {name: ModelFacts(**model.model_dump()) for name, model in models.items()}
 
 
 def _section(file: Path) -> Mapping[object, Any]:

@@ -119,8 +119,3 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 def test_the_settings_say_the_same_things() -> None:
     assert said_by_the_user({"mine": Model(**EVERYTHING)}) == {"mine": facts_from(EVERYTHING, "")}
     assert said_by_the_user({"mine": Model(window=5)}) == {"mine": ModelFacts(window=5)}
-
-
-def test_a_rule_for_images_that_does_not_exist_is_refused_in_the_settings_too() -> None:
-    with pytest.raises(SettingsError, match=r"models\.mine: images: should be one of"):
-        said_by_the_user({"mine": Model(images="squares")})
