@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from proxy.decoding import decoder_for
 from proxy.errors import BadRequest, UpstreamDisconnected
-from proxy.headers import Headers, head_bytes
+from proxy.headers import Headers, first, head_bytes
 from proxy.metrics import Metrics
 from proxy.tasks import Tasks
 from proxy.upstream.connection import Connection
 from proxy.upstream.pool import Origin, Pool, Timeouts
 from proxy.upstream.wire import Head
 
-__all__ = ["Answer", "Body", "Head", "Outgoing", "Timeouts", "Upstream"]
+__all__ = ["Answer", "Body", "Head", "Outgoing", "Timeouts", "TooLarge", "Upstream", "whole_body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,21 @@ class Answer:
             self._connection.abort()
         else:
             self._pool.give_back(self._connection)
+
+
+class TooLarge(Exception):
+    """An answer has more bytes than anybody wants to hold."""
+
+
+async def whole_body(answer: Answer, most: int) -> bytes:
+    """For requests of our own, whose answers are read and not relayed: all of it, decoded."""
+    decoder = decoder_for(first(answer.headers, b"content-encoding"))
+    body = bytearray()
+    while piece := await answer.read():
+        body += decoder.feed(piece)
+        if len(body) > most:
+            raise TooLarge
+    return bytes(body)
 
 
 class Upstream:

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import orjson
 import structlog
 
-from proxy.decoding import NotDecodable, decoder_for
+from proxy.decoding import NotDecodable
 from proxy.errors import TailfoldError
-from proxy.headers import Headers, first
+from proxy.headers import Headers
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 from proxy.tasks import Tasks
-from proxy.upstream import Answer, Outgoing, Upstream
+from proxy.upstream import Outgoing, TooLarge, Upstream, whole_body
 from proxy.windows import said
 from proxy.windows.kept import MODELS, Kept
 from proxy.windows.said import Said
@@ -188,8 +188,8 @@ class Asking:
         try:
             if answer.status != 200:
                 raise _told_by(answer.status, question)
-            body = orjson.loads(await _decoded(answer))
-        except (NotDecodable, orjson.JSONDecodeError) as broken:
+            body = orjson.loads(await whole_body(answer, _MOST_BYTES))
+        except (TooLarge, NotDecodable, orjson.JSONDecodeError) as broken:
             raise _Unanswered from broken
         finally:
             answer.close()
@@ -213,16 +213,6 @@ def _told_by(status: int, question: _Question) -> Exception:
         return _Refused()
     # A 404 to a question that names a model may be about the model.
     return _NotThere() if status in (404, 405, 501) and not question.names_the_model else _Unanswered()
-
-
-async def _decoded(answer: Answer) -> bytes:
-    decoder = decoder_for(first(answer.headers, b"content-encoding"))
-    body = bytearray()
-    while piece := await answer.read():
-        body += decoder.feed(piece)
-        if len(body) > _MOST_BYTES:
-            raise _Unanswered
-    return bytes(body)
 
 
 def _questions(upstream: str) -> tuple[_Question, ...]:
