@@ -46,7 +46,8 @@ class Rooms:
         self._metrics = metrics
         self._tasks = tasks
         timeouts = Timeouts(settings.timeouts.connect, settings.timeouts.first_byte, settings.timeouts.idle)
-        self.upstream = _upstream(settings, settings.upstream, timeouts, metrics, tasks)
+        origin = _origin(settings)
+        self.upstream = Upstream(settings.upstream, origin, timeouts, metrics, tasks)
         self._store = open_store(settings.store_url, tasks, on_outage=metrics.store_outage)
         self._writer = LateWriter(self._store, tasks)
         self._pool = ThreadPoolExecutor(_COUNTING_THREADS, thread_name_prefix="counting")
@@ -54,7 +55,7 @@ class Rooms:
         self._models = ModelMap(said_by_the_user(settings.models))
         self._models_read = asyncio.Event()
         self._learned = LearnedWindows(settings.upstream, self._writer)
-        self._asked_at = _upstream(settings, _root(settings.upstream), _ASKING, metrics, tasks)
+        self._asked_at = Upstream(_root(settings.upstream), origin, _ASKING, metrics, tasks)
         self._asking = Asking(self._asked_at, settings.upstream, self._writer, tasks)
 
     async def pipeline(self) -> ChatPipeline:
@@ -96,10 +97,8 @@ class Rooms:
         counter = Counter(measurer, knowledge, self._writer, self._manner)
         compression = self._settings.compression
         shares = Shares(compression.threshold, compression.soft_ratio, compression.margin)
-        windows = Windows(
-            self._models, self._asking if self._settings.windows.ask else Silence(), self._learned
-        )
-        return Sizing(counter, windows, shares, self._models_read)
+        said = self._asking if self._settings.windows.ask else Silence()
+        return Sizing(counter, Windows(self._models, said, self._learned), shares, self._models_read)
 
     def _manner(self, model: str) -> Manner:
         return manner_of(self._models.look_up(model).facts)
@@ -119,10 +118,7 @@ def _root(upstream: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
 
 
-def _upstream(
-    settings: Settings, base_url: str, timeouts: Timeouts, metrics: Metrics, tasks: Tasks
-) -> Upstream:
-    parts = urlsplit(base_url)
+def _origin(settings: Settings) -> Origin:
+    parts = urlsplit(settings.upstream)
     tls = tls_context(settings.tls.ca_file, verify=settings.tls.verify) if parts.scheme == "https" else None
-    origin = Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
-    return Upstream(base_url, origin, timeouts, metrics, tasks)
+    return Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
