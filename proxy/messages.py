@@ -132,6 +132,15 @@ def asking_for_usage(request: ChatRequest) -> bytes | None:
     return raw[:start] + _with_usage(raw[start:end] if options else b"{}") + raw[end:]
 
 
+def with_messages(raw: bytes, messages: bytes) -> bytes | None:
+    """The client's bytes with these for its messages; None where it has none, or has them twice."""
+    places = _places(raw, "messages")
+    if len(places) != 1:
+        return None
+    start, end = places[0]
+    return raw[:start] + messages + raw[end:]
+
+
 def _with_usage(options: bytes) -> bytes:
     places = _places(options, "include_usage")
     if not places:
