@@ -17,6 +17,10 @@ class Space(StrEnum):
     ANCHORS = "anchors"  # a prefix as it was sent → what the upstream counted
     CALIBRATIONS = "calibrations"  # a model at an upstream → how its tokens relate to our estimates
     WINDOWS = "windows"  # a model at an upstream → what was learned of its window
+    FOLDS = "folds"  # a history's prefix → the fold that stands in its place
+    MESSAGES = "messages"  # a message's digest → the message itself
+    LANES = "lanes"  # a conversation → what is known of it
+    CLAIMS = "claims"  # a piece of work → who is at it
     SERVER = "server"  # the server's secret
 
 
@@ -25,7 +29,7 @@ class StoreUnavailable(Exception):
 
 
 class Store(Protocol):
-    """Small values under content-addressed keys. A value that cannot be read back is a miss, never an error.
+    """Values under content-addressed keys. A value that cannot be read back is a miss, never an error.
 
     Every call takes the tenant: what one caller has stored is never found by another.
     """
@@ -35,11 +39,37 @@ class Store(Protocol):
         ...
 
     async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
-        """Keep values for `ttl` seconds; all of them or none. A value that is there is replaced."""
+        """Keep values for `ttl` seconds; all of them or none. A value that is there is replaced, unless it
+        is kept for good.
+        """
         ...
 
-    async def settle(self, tenant: bytes, space: Space, key: bytes, value: bytes) -> bytes:
-        """Keep `value` for good if there is none yet; the one that is kept, whoever was first."""
+    async def put_new(
+        self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
+    ) -> bytes:
+        """Keep `value` if there is none yet; the one that is kept, whoever was first.
+
+        It is kept for `ttl` seconds from now at least. None is for the few things that everything hangs on:
+        they are kept for good, and nothing replaces them or pushes them out (what merely does not expire has
+        an infinite `ttl`). Once this has returned, the winner survives the death of the process.
+        """
+        ...
+
+    async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
+        """Keep them no longer, not even what was kept for good. Raises StoreUnavailable where that cannot be
+        promised: whoever wants something forgotten must not be told that it was.
+        """
+        ...
+
+    async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
+        """Whether `holder` has the work to itself for `ttl` seconds from now. Who has it already renews it.
+
+        A claim saves work and decides nothing: where two are at it all the same, `put_new` has one winner.
+        """
+        ...
+
+    async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
+        """Give a claim back; nothing happens if somebody else has it by now."""
         ...
 
     async def close(self) -> None: ...

@@ -88,7 +88,7 @@ class Rooms:
         """The user's, else one that is made once and kept in the store."""
         if self._settings.secret is not None:
             return self._settings.secret.get_secret_value().encode()
-        return await self._store.settle(NOBODY, Space.SERVER, _SECRET, secrets.token_bytes(32))
+        return await self._store.put_new(NOBODY, Space.SERVER, _SECRET, secrets.token_bytes(32), ttl=None)
 
     def _sizing(self) -> Sizing:
         recollection = Recollection(_REMEMBERED_BYTES)

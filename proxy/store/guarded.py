@@ -11,8 +11,10 @@ import structlog
 
 from proxy.ports import NOBODY, Space, Store, StoreUnavailable
 from proxy.settings import masked
+from proxy.store.interim import Interim
 from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
+from proxy.store.slots import Slot
 from proxy.tasks import Tasks
 
 log = structlog.get_logger("tailfold")
@@ -20,6 +22,7 @@ log = structlog.get_logger("tailfold")
 T = TypeVar("T")
 
 _CLOSING = 2.0  # seconds that closing may take: SQLite tidies its file then
+_SLOWEST_DISK = 8 * 1024**2  # bytes in a second: less than that is an outage
 _PROOF = b"reachable"
 
 
@@ -30,8 +33,8 @@ def _uncounted(_reason: str) -> None:
 class GuardedStore:
     """The primary is opened in the background by the first who asks, anew `pause` seconds after a failure.
 
-    What was written during an outage is forgotten afterwards, except for what was settled: that stays the
-    same for the life of the process, since every tenant's name hangs on it.
+    What was put during an outage is forgotten afterwards, but for the winners of `put_new`, which `Interim`
+    holds on to. Claims are made in memory meanwhile, so that two processes may do the same work.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class GuardedStore:
         self._open_primary = open_primary
         self._tasks = tasks
         self._url = masked(url)
-        self._fallback = fallback or MemoryStore()
+        self._interim = Interim(fallback or MemoryStore())
         self._on_outage = on_outage
         self._time_limit = time_limit
         self._pause = pause
@@ -58,21 +61,30 @@ class GuardedStore:
         self._opening: asyncio.Task[None] | None = None
         self._retry_at = float("-inf")
         self._in_outage = False
-        self._settled: dict[tuple[bytes, Space, bytes], bytes] = {}
 
     async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        return await self._ask(lambda store: store.get(tenant, space, keys))
+        found = await self._ask(lambda store: store.get(tenant, space, keys))
+        return await self._interim.agreed(tenant, space, keys, found)
 
     async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
-        await self._ask(lambda store: store.put(tenant, space, values, ttl=ttl))
+        size = sum(map(len, values.values()))
+        await self._ask(lambda store: store.put(tenant, space, values, ttl=ttl), size)
 
-    async def settle(self, tenant: bytes, space: Space, key: bytes, value: bytes) -> bytes:
-        slot = (tenant, space, key)
-        if slot not in self._settled:
-            kept = await self._ask(lambda store: store.settle(tenant, space, key, value))
-            # Two may have asked at once, one the primary and one the fallback: the first answer holds.
-            self._settled.setdefault(slot, kept)
-        return self._settled[slot]
+    async def put_new(
+        self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
+    ) -> bytes:
+        winner = await self._ask(lambda store: store.put_new(tenant, space, key, value, ttl=ttl), len(value))
+        return await self._interim.decided(Slot(tenant, space, key), winner, ttl)
+
+    async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
+        await self._interim.forget(tenant, space, keys)
+        await self._ask(lambda store: store.delete(tenant, space, keys))
+
+    async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
+        return await self._ask(lambda store: store.claim(tenant, key, holder, ttl=ttl))
+
+    async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
+        await self._ask(lambda store: store.release(tenant, key, holder))
 
     async def close(self) -> None:
         if (opening := self._opening) is not None:
@@ -83,20 +95,21 @@ class GuardedStore:
         primary, self._primary = self._primary, None
         if primary is not None:
             await self._let_go(primary)
-        await self._fallback.close()
+        await self._interim.close()
 
-    async def _ask(self, question: Callable[[Store], Awaitable[T]]) -> T:
+    async def _ask(self, question: Callable[[Store], Awaitable[T]], size: int = 0) -> T:
         primary: Store | None = None
+        time_limit = self._time_limit + size / _SLOWEST_DISK
         try:
-            async with asyncio.timeout(self._time_limit):
+            async with asyncio.timeout(time_limit):
                 primary = await self._reachable()
                 if primary is not None:
                     return await question(primary)
         except StoreUnavailable as problem:
             self._lost(primary, problem)
         except TimeoutError:
-            self._lost(primary, Outage("unavailable", f"no answer within {self._time_limit} s"))
-        return await question(self._fallback)
+            self._lost(primary, Outage("unavailable", f"no answer within {time_limit:.3g} s"))
+        return await question(self._interim)
 
     async def _reachable(self) -> Store | None:
         if self._primary is None and self._opening is None and self._clock() >= self._retry_at:
@@ -126,8 +139,7 @@ class GuardedStore:
         """An outage is over when a write has succeeded: a full disk can still be read."""
         try:
             await primary.put(NOBODY, Space.SERVER, {_PROOF: b""}, ttl=60)
-            for (tenant, space, key), value in self._settled.items():
-                await primary.settle(tenant, space, key, value)
+            await self._interim.tell(primary)
         except StoreUnavailable:
             await self._let_go(primary)
             raise

@@ -24,21 +24,38 @@ _PUT = """
 INSERT INTO facts (tenant, space, key, value, expires) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET value = excluded.value, expires = excluded.expires WHERE expires IS NOT NULL
 """
-_SETTLE = """
-INSERT INTO facts (tenant, space, key, value, expires) VALUES (?, ?, ?, ?, NULL)
+# NULL is for good: SQLite's max() of it and any other time is NULL again.
+_PUT_NEW = """
+INSERT INTO facts (tenant, space, key, value, expires) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET
-  value = CASE WHEN expires <= ? THEN excluded.value ELSE value END, expires = NULL
+  value = CASE WHEN expires <= ? THEN excluded.value ELSE value END, expires = max(expires, excluded.expires)
 RETURNING value
 """
-_PURGE = """
-DELETE FROM facts WHERE (tenant, space, key) IN
-  (SELECT tenant, space, key FROM facts WHERE expires <= ? ORDER BY expires LIMIT ?)
+_DELETE = "DELETE FROM facts WHERE tenant = ? AND space = ? AND key = ?"
+_CLAIM = """
+INSERT INTO facts (tenant, space, key, value, expires) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET value = excluded.value, expires = excluded.expires
+  WHERE expires <= ? OR value = excluded.value
 RETURNING 1
+"""
+_RELEASE = f"{_DELETE} AND value = ?"
+# Freeing a large value takes about as long as writing it, so that rows alone are no measure.
+_PURGE = """
+DELETE FROM facts WHERE (tenant, space, key) IN (
+  SELECT tenant, space, key FROM (
+    SELECT tenant, space, key, size, sum(size) OVER (ORDER BY expires ROWS UNBOUNDED PRECEDING) AS total
+    FROM (
+      SELECT tenant, space, key, expires, length(value) AS size FROM facts
+      WHERE expires <= ? ORDER BY expires LIMIT ?
+    )
+  ) WHERE total - size < ?
+) RETURNING 1
 """
 
 _MOST_KEYS = 512  # in one query; older builds of SQLite take 999 variables
 _PURGE_EVERY = 300.0
 _PURGE_ROWS = 500
+_PURGE_BYTES = 2 * 1024**2
 _AS_USUAL = FileOptions()
 
 
@@ -102,11 +119,27 @@ class SqliteStore:
             await self._purge(now)
             await self._writer.executemany(_PUT, rows)
 
-    async def settle(self, tenant: bytes, space: Space, key: bytes, value: bytes) -> bytes:
+    async def put_new(
+        self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
+    ) -> bytes:
+        now = self._clock()
+        expires = None if ttl is None else now + ttl
         async with self._trouble_told():
-            rows = await self._writer.execute_fetchall(_SETTLE, (tenant, space, key, value, self._clock()))
-        (kept,) = next(iter(rows))
-        return bytes(kept)
+            rows = await self._written(_PUT_NEW, (tenant, space, key, value, expires, now))
+        return bytes(rows[0][0])
+
+    async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
+        async with self._trouble_told():
+            await self._writer.executemany(_DELETE, [(tenant, space, key) for key in keys])
+
+    async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
+        now = self._clock()
+        async with self._trouble_told():
+            return bool(await self._written(_CLAIM, (tenant, Space.CLAIMS, key, holder, now + ttl, now)))
+
+    async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
+        async with self._trouble_told():
+            await self._written(_RELEASE, (tenant, Space.CLAIMS, key, holder))
 
     async def close(self) -> None:
         if self._closed:
@@ -118,12 +151,16 @@ class SqliteStore:
         except (sqlite3.Error, OSError) as error:
             raise outage_from(error) from error
 
+    async def _written(self, statement: str, values: Sequence[object]) -> list[sqlite3.Row]:
+        """In one statement, and so in one transaction: it is committed when the last row has been fetched."""
+        return list(await self._writer.execute_fetchall(statement, values))
+
     async def _purge(self, now: float) -> None:
         """A little at a time; while there is more, every put takes a little more away than it adds."""
         if now < self._purge_due:
             return
-        gone = await self._writer.execute_fetchall(_PURGE, (now, _PURGE_ROWS))
-        self._purge_due = now if len(list(gone)) == _PURGE_ROWS else now + _PURGE_EVERY
+        gone = await self._written(_PURGE, (now, _PURGE_ROWS, _PURGE_BYTES))
+        self._purge_due = now if gone else now + _PURGE_EVERY
 
     @asynccontextmanager
     async def _trouble_told(self) -> AsyncIterator[None]:

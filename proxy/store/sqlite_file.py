@@ -56,10 +56,14 @@ class Database(sqlite3.Connection):
     file_id: FileId | None
     replaced: Path | None = None  # where the corrupt file went that was found in this one's place
 
-    def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
-        """All rows or none."""
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
+        """Not into a file that nobody will find again: what was written there would be lost."""
         if _file_id(self.path) != self.file_id:
             raise Outage("unavailable", "the file was moved or deleted while in use")
+        return super().execute(sql, values)
+
+    def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
+        """All rows or none."""
         with self:
             self.execute("BEGIN IMMEDIATE")
             done = super().executemany(sql, rows)
@@ -166,6 +170,10 @@ def _set_up(database: Database, options: FileOptions) -> None:
         # Nothing has been written so far: a file that we do not understand is left as it is.
         raise Outage("newer", f"the file has schema version {version}, made by a newer Tailfold")
     database.execute("PRAGMA journal_mode = WAL")
+    # A commit is in the -wal, in the hands of the operating system, before its caller hears of it: the death
+    # of this process cannot lose it. There is no fsync for each, so that a power failure may lose the commits
+    # since the last checkpoint (the latest ones; never a part of one). What was lost is made again: at worst
+    # a summary in other words, which costs a place in the provider's cache and nothing else.
     database.execute("PRAGMA synchronous = NORMAL")
     if options.most_bytes is not None:
         database.execute(f"PRAGMA max_page_count = {max(1, options.most_bytes // _PAGE)}")

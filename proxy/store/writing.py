@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -14,6 +14,10 @@ from proxy.store.slots import Slot, footprint
 from proxy.tasks import Tasks
 
 log = structlog.get_logger("tailfold")
+
+# Another process waits for its turn to write for a fifth of a second; one put must be over long before.
+_BYTES_AT_ONCE = 1024**2
+_TOO_MUCH = "more was to be written than the store can take"
 
 
 class _Late(NamedTuple):
@@ -68,8 +72,11 @@ class LateWriter:
 
     def _add(self, slot: Slot, late: _Late) -> None:
         self._remove(slot)  # so that it comes last again
+        if (size := footprint(slot, late.value)) > self._most_bytes:
+            self._lost(1, _TOO_MUCH)  # it would push out everything else and then itself
+            return
         self._pending[slot] = late
-        self._pending_bytes += footprint(slot, late.value)
+        self._pending_bytes += size
 
     def _remove(self, slot: Slot) -> None:
         if (late := self._pending.pop(slot, None)) is not None:
@@ -80,7 +87,7 @@ class LateWriter:
         while self._pending_bytes > self._most_bytes:
             self._remove(next(iter(self._pending)))
         if gone := before - len(self._pending):
-            self._lost(gone, "more was to be written than the store can take")
+            self._lost(gone, _TOO_MUCH)
 
     async def _flush(self) -> None:
         dropped_before = self.dropped
@@ -98,10 +105,11 @@ class LateWriter:
         for slot, late in batch.items():
             groups[slot.tenant, slot.space, late.ttl][slot.key] = late.value
         for (tenant, space, ttl), values in groups.items():
-            try:
-                await self._store.put(tenant, space, values, ttl=ttl)
-            except StoreUnavailable as problem:
-                self._lost(len(values), str(problem))
+            for portion in _portions(values):
+                try:
+                    await self._store.put(tenant, space, portion, ttl=ttl)
+                except StoreUnavailable as problem:
+                    self._lost(len(portion), str(problem))
 
     def _lost(self, count: int, problem: str) -> None:
         """Said once, until everything could be written again."""
@@ -109,3 +117,15 @@ class LateWriter:
         if not self._complained:
             self._complained = True
             log.warning("values are not kept", problem=problem)
+
+
+def _portions(values: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
+    portion: dict[bytes, bytes] = {}
+    size = 0
+    for key, value in values.items():
+        if portion and size + len(value) > _BYTES_AT_ONCE:
+            yield portion
+            portion, size = {}, 0
+        portion[key] = value
+        size += len(value)
+    yield portion

@@ -28,6 +28,7 @@ class Switched(MemoryStore):
         super().__init__()
         self.trouble: Outage | None = None
         self.asked = 0
+        self.keys: set[bytes] = set()  # of all that was ever put
         self.closed = 0
 
     async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -36,11 +37,26 @@ class Switched(MemoryStore):
 
     async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
         self._answer()
+        self.keys |= values.keys()
         await super().put(tenant, space, values, ttl=ttl)
 
-    async def settle(self, tenant: bytes, space: Space, key: bytes, value: bytes) -> bytes:
+    async def put_new(
+        self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
+    ) -> bytes:
         self._answer()
-        return await super().settle(tenant, space, key, value)
+        return await super().put_new(tenant, space, key, value, ttl=ttl)
+
+    async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
+        self._answer()
+        await super().delete(tenant, space, keys)
+
+    async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
+        self._answer()
+        return await super().claim(tenant, key, holder, ttl=ttl)
+
+    async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
+        self._answer()
+        await super().release(tenant, key, holder)
 
     async def close(self) -> None:
         self.closed += 1

@@ -15,6 +15,7 @@ from proxy.store.sqlite_file import FileOptions
 from tests.store.doubles import FOREVER, PATIENCE
 
 PATIENT = FileOptions(busy_timeout=PATIENCE)
+CLAIMED_FOR = 10 * PATIENCE
 
 
 def number_key(owner: str, number: int) -> bytes:
@@ -35,8 +36,29 @@ async def write_some(store: SqliteStore, owner: str) -> None:
         await store.get(NOBODY, Space.COUNTS, [number_key(owner, number)])
 
 
-async def settle(store: SqliteStore, owner: str) -> None:
-    print((await store.settle(NOBODY, Space.SERVER, b"secret", owner.encode())).decode(), flush=True)
+async def put_new(store: SqliteStore, owner: str) -> None:
+    """Fifty at once, each with a value of its own."""
+    attempts = (
+        store.put_new(NOBODY, Space.FOLDS, b"prefix", number_key(owner, number), ttl=FOREVER)
+        for number in range(50)
+    )
+    print(*{winner.decode() for winner in await asyncio.gather(*attempts)}, flush=True)
+
+
+async def put_new_and_stay(store: SqliteStore, owner: str) -> None:
+    await put_new(store, owner)
+    sys.stdin.readline()
+
+
+async def claim_some(store: SqliteStore, owner: str) -> None:
+    attempts = [store.claim(NOBODY, bytes([number]), owner.encode(), ttl=CLAIMED_FOR) for number in range(50)]
+    claimed = await asyncio.gather(*attempts)
+    print(*(number for number in range(50) if claimed[number]), flush=True)
+
+
+async def claim_some_and_stay(store: SqliteStore, owner: str) -> None:
+    await claim_some(store, owner)
+    sys.stdin.readline()
 
 
 async def leave_it_open(store: SqliteStore, owner: str) -> None:
@@ -46,7 +68,18 @@ async def leave_it_open(store: SqliteStore, owner: str) -> None:
     task.cancel()
 
 
-ACTS = {act.__name__: act for act in (write_without_end, write_some, settle, leave_it_open)}
+ACTS = {
+    act.__name__: act
+    for act in (
+        write_without_end,
+        write_some,
+        put_new,
+        put_new_and_stay,
+        claim_some,
+        claim_some_and_stay,
+        leave_it_open,
+    )
+}
 
 
 async def main(act: str, path: str, owner: str) -> None:

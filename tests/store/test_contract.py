@@ -59,11 +59,11 @@ async def test_what_was_put_is_found_and_nothing_else(store: Store) -> None:
 
 async def test_a_tenant_never_finds_what_another_has_stored(store: Store) -> None:
     await store.put(ALICE, Space.COUNTS, {b"k": b"alice's"}, ttl=FOREVER)
-    await store.settle(ALICE, Space.SERVER, b"s", b"alice's")
+    await store.put_new(ALICE, Space.SERVER, b"s", b"alice's", ttl=None)
     for other in (BOB, NOBODY):
         assert await store.get(other, Space.COUNTS, [b"k"]) == {}
         assert await store.get(other, Space.SERVER, [b"s"]) == {}
-    assert await store.settle(BOB, Space.SERVER, b"s", b"bob's") == b"bob's"
+    assert await store.put_new(BOB, Space.SERVER, b"s", b"bob's", ttl=None) == b"bob's"
     assert await store.get(ALICE, Space.SERVER, [b"s"]) == {b"s": b"alice's"}
 
 
@@ -98,14 +98,14 @@ async def test_replacing_a_value_renews_its_time(store: Store, clock: Clock) -> 
 
 
 async def test_the_first_to_settle_decides_for_good(store: Store, clock: Clock) -> None:
-    assert await store.settle(NOBODY, Space.SERVER, b"secret", b"first") == b"first"
+    assert await store.put_new(NOBODY, Space.SERVER, b"secret", b"first", ttl=None) == b"first"
     clock.now += 100 * FOREVER
-    assert await store.settle(NOBODY, Space.SERVER, b"secret", b"second") == b"first"
+    assert await store.put_new(NOBODY, Space.SERVER, b"secret", b"second", ttl=None) == b"first"
     assert await store.get(NOBODY, Space.SERVER, [b"secret"]) == {b"secret": b"first"}
 
 
 async def test_what_is_settled_is_not_replaced_by_a_put(store: Store) -> None:
-    await store.settle(NOBODY, Space.SERVER, b"secret", b"settled")
+    await store.put_new(NOBODY, Space.SERVER, b"secret", b"settled", ttl=None)
     await store.put(NOBODY, Space.SERVER, {b"secret": b"put", b"other": b"put"}, ttl=1)
     assert await store.get(NOBODY, Space.SERVER, [b"secret"]) == {b"secret": b"settled"}
     assert await store.get(NOBODY, Space.SERVER, [b"other"]) == {b"other": b"put"}
@@ -115,9 +115,9 @@ async def test_settling_takes_the_value_that_is_there_but_not_an_expired_one(
     store: Store, clock: Clock
 ) -> None:
     await store.put(NOBODY, Space.SERVER, {b"live": b"put", b"dead": b"put"}, ttl=10)
-    assert await store.settle(NOBODY, Space.SERVER, b"live", b"settled") == b"put"
+    assert await store.put_new(NOBODY, Space.SERVER, b"live", b"settled", ttl=None) == b"put"
     clock.now += 10
-    assert await store.settle(NOBODY, Space.SERVER, b"dead", b"settled") == b"settled"
+    assert await store.put_new(NOBODY, Space.SERVER, b"dead", b"settled", ttl=None) == b"settled"
     assert await store.get(NOBODY, Space.SERVER, [b"live", b"dead"]) == {b"live": b"put", b"dead": b"settled"}
 
 
@@ -197,7 +197,7 @@ async def follow(store: Store, clock: Clock, steps: list[Step]) -> None:
         else:
             kept = live.get((tenant, key), (value, 0.0))[0]
             model[tenant, key] = kept, float("inf")
-            assert await store.settle(tenant, Space.COUNTS, key, value) == kept
+            assert await store.put_new(tenant, Space.COUNTS, key, value, ttl=None) == kept
         for owner in (ALICE, BOB):
             expected = {k: v for (t, k), (v, end) in model.items() if t == owner and end > clock.now}
             assert await store.get(owner, Space.COUNTS, [b"a", b"b"]) == expected

@@ -50,7 +50,7 @@ class Guarding:
         return (await self.store.get(NOBODY, Space.COUNTS, [key])).get(key)
 
     async def settle(self, value: bytes) -> bytes:
-        return await self.store.settle(NOBODY, Space.SERVER, b"secret", value)
+        return await self.store.put_new(NOBODY, Space.SERVER, b"secret", value, ttl=None)
 
     async def after_the_pause(self) -> None:
         """The next who asks starts another try in the background; wait until that is done."""
@@ -170,7 +170,7 @@ async def test_a_secret_settled_during_an_outage_holds_and_reaches_the_primary(g
 async def test_a_secret_settled_during_an_outage_holds_though_the_primary_has_another(
     guarding: Guarding,
 ) -> None:
-    await guarding.primary.settle(NOBODY, Space.SERVER, b"secret", b"theirs")
+    await guarding.primary.put_new(NOBODY, Space.SERVER, b"secret", b"theirs", ttl=None)
     guarding.fail()
     assert await guarding.settle(b"ours") == b"ours"
     guarding.primary.trouble = None

@@ -40,7 +40,7 @@ async def test_a_value_too_large_to_be_kept_pushes_nothing_out() -> None:
 
 async def test_what_is_settled_is_never_pushed_out() -> None:
     store = MemoryStore(most_bytes=3 * 1500)
-    await store.settle(NOBODY, Space.SERVER, b"secret", b"first")
+    await store.put_new(NOBODY, Space.SERVER, b"secret", b"first", ttl=None)
     for number in range(100):
         await put(store, str(number).encode())
-    assert await store.settle(NOBODY, Space.SERVER, b"secret", b"second") == b"first"
+    assert await store.put_new(NOBODY, Space.SERVER, b"secret", b"second", ttl=None) == b"first"

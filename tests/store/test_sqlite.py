@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from proxy.store.outage import Outage
 from proxy.store.sqlite import SqliteStore
 from proxy.store.sqlite_file import FileOptions
 from tests.store.doubles import FOREVER, PATIENCE, Clock
-from tests.store.processes import PATIENT, acting, go, number_key
+from tests.store.processes import CLAIMED_FOR, PATIENT, acting, go, number_key
 
 IMPATIENT = FileOptions(busy_timeout=0.01)
 
@@ -70,11 +71,11 @@ def rows(path: Path) -> int:
 async def test_everything_is_there_after_a_restart(path: Path) -> None:
     store = await SqliteStore.open(path)
     await put(store, {b"k": b"1"})
-    await store.settle(NOBODY, Space.SERVER, b"secret", b"first")
+    await store.put_new(NOBODY, Space.SERVER, b"secret", b"first", ttl=None)
     await store.close()
     store = await SqliteStore.open(path)
     assert await get(store, b"k") == {b"k": b"1"}
-    assert await store.settle(NOBODY, Space.SERVER, b"secret", b"second") == b"first"
+    assert await store.put_new(NOBODY, Space.SERVER, b"secret", b"second", ttl=None) == b"first"
     await store.close()
 
 
@@ -105,14 +106,56 @@ async def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
     await store.close()
 
 
-def test_processes_that_settle_at_once_agree_on_one_winner(path: Path) -> None:
+def answers_of(act: str, path: Path) -> list[list[str]]:
+    """What four processes say that do the same at once."""
     with ExitStack() as stack:
-        processes = [stack.enter_context(acting("settle", path, owner)) for owner in "abcd"]
+        processes = [stack.enter_context(acting(act, path, owner)) for owner in "abcd"]
         for process in processes:
             go(process)
-        answers = {process.communicate(timeout=PATIENCE)[0] for process in processes}
-    assert len(answers) == 1
-    assert answers <= {"a\n", "b\n", "c\n", "d\n"}
+        return [process.communicate(timeout=PATIENCE)[0].split() for process in processes]
+
+
+async def test_processes_that_put_something_new_at_once_agree_on_one_winner(path: Path) -> None:
+    answers = answers_of("put_new", path)
+    [winner] = answers[0]
+    assert answers == [[winner]] * 4
+    store = await SqliteStore.open(path)
+    assert await store.get(NOBODY, Space.FOLDS, [b"prefix"]) == {b"prefix": winner.encode()}
+    await store.close()
+
+
+async def test_a_process_killed_right_after_it_has_put_something_new_has_not_lost_it(path: Path) -> None:
+    with acting("put_new_and_stay", path, "killed") as process:
+        go(process)
+        assert process.stdout is not None
+        winner = process.stdout.readline().strip().encode()
+        process.kill()
+        process.wait(PATIENCE)
+        store = await SqliteStore.open(path)
+        assert await store.put_new(NOBODY, Space.FOLDS, b"prefix", b"later", ttl=FOREVER) == winner
+    await store.close()
+
+
+def test_a_claim_is_given_to_one_process_only(path: Path) -> None:
+    claimed = [number for answer in answers_of("claim_some", path) for number in answer]
+    assert sorted(map(int, claimed)) == list(range(50))
+
+
+async def test_a_holder_that_was_killed_is_replaced_when_its_time_is_over(path: Path) -> None:
+    with acting("claim_some_and_stay", path, "killed") as process:
+        go(process)
+        assert process.stdout is not None
+        assert len(process.stdout.readline().split()) == 50
+        process.kill()
+        process.wait(PATIENCE)
+    clock = Clock()
+    clock.now = time.time()
+    store = await SqliteStore.open(path, clock=clock)
+    assert not await store.claim(NOBODY, bytes([7]), b"heir", ttl=CLAIMED_FOR)
+    clock.now += CLAIMED_FOR
+    assert await store.claim(NOBODY, bytes([7]), b"heir", ttl=CLAIMED_FOR)
+    assert not await store.claim(NOBODY, bytes([7]), b"killed", ttl=CLAIMED_FOR)
+    await store.close()
 
 
 async def test_a_process_ends_though_its_store_is_open_and_waiting(path: Path) -> None:
@@ -155,7 +198,7 @@ async def test_expired_rows_leave_the_file_a_batch_at_a_time(path: Path) -> None
     clock = Clock()
     store = await SqliteStore.open(path, clock=clock)
     await put(store, {str(number).encode(): b"" for number in range(700)}, ttl=10)
-    await store.settle(NOBODY, Space.SERVER, b"secret", b"stays")
+    await store.put_new(NOBODY, Space.SERVER, b"secret", b"stays", ttl=None)
     clock.now += 100
     await put(store, {b"early": b""})
     assert rows(path) == 702  # it is not yet time to look
@@ -165,7 +208,20 @@ async def test_expired_rows_leave_the_file_a_batch_at_a_time(path: Path) -> None
     await put(store, {b"second": b""})
     assert rows(path) == 4
     assert set(await get(store, b"early", b"first", b"second")) == {b"early", b"first", b"second"}
-    assert await store.settle(NOBODY, Space.SERVER, b"secret", b"new") == b"stays"
+    assert await store.put_new(NOBODY, Space.SERVER, b"secret", b"new", ttl=None) == b"stays"
+    await store.close()
+
+
+async def test_large_rows_leave_the_file_a_few_at_a_time(path: Path) -> None:
+    clock = Clock()
+    store = await SqliteStore.open(path, clock=clock)
+    await put(store, {str(number).encode(): bytes(1024**2) for number in range(5)}, ttl=10)
+    clock.now += 300
+    left = []
+    for _ in range(4):
+        await put(store, {b"k": b""})
+        left.append(rows(path) - 1)
+    assert left == [3, 1, 0, 0]
     await store.close()
 
 
@@ -180,7 +236,7 @@ async def test_a_locked_file_is_told_and_can_be_read_meanwhile(store: SqliteStor
         assert caught.value.reason == "locked"
         assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
         with pytest.raises(Outage):
-            await store.settle(NOBODY, Space.SERVER, b"secret", b"1")
+            await store.put_new(NOBODY, Space.SERVER, b"secret", b"1", ttl=None)
         assert await get(store, b"k") == {b"k": b"1"}
     await put(store, {b"k": b"2"})
     assert await get(store, b"k") == {b"k": b"2"}
@@ -245,10 +301,17 @@ async def test_a_path_that_cannot_be_a_file_is_told(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_taken_away_is_noticed_by_the_next_write(store: SqliteStore, path: Path) -> None:
     os.rename(path, f"{path}.elsewhere")
-    with pytest.raises(Outage) as caught:
-        await put(store, {b"k": b"1"})
-    assert caught.value.reason == "unavailable"
-    assert "moved" in str(caught.value)
+    writes = [
+        put(store, {b"k": b"1"}),
+        store.put_new(NOBODY, Space.FOLDS, b"k", b"1", ttl=FOREVER),
+        store.delete(NOBODY, Space.COUNTS, [b"k"]),
+        store.claim(NOBODY, b"k", b"holder", ttl=FOREVER),
+    ]
+    for write in writes:
+        with pytest.raises(Outage) as caught:
+            await write
+        assert caught.value.reason == "unavailable"
+        assert "moved" in str(caught.value)
 
 
 async def test_a_closed_store_says_so(path: Path) -> None:

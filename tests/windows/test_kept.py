@@ -105,7 +105,7 @@ async def test_a_value_of_another_version_is_a_miss_and_written_over() -> None:
     store, clock = Switched(), Clock()
     worker = Worker(store, clock)
     await worker.put("m", 1)
-    [key] = (await everything(store)).keys()
+    [key] = store.keys
     for foreign in (b"", b"\xff\xff", msgspec.msgpack.encode({"number": 1}), msgspec.msgpack.encode(["x"])):
         await store.put(NOBODY, Space.WINDOWS, {key: foreign}, ttl=KEPT)
         assert await Worker(store, clock).knows("m") is None
@@ -117,11 +117,7 @@ async def test_what_the_store_has_lost_is_still_known_to_this_process() -> None:
     store, clock = Switched(), Clock()
     worker = Worker(store, clock)
     await worker.put("m", 1)
-    for key in await everything(store):
+    for key in list(store.keys):
         await store.put(NOBODY, Space.WINDOWS, {key: b"lost"}, ttl=KEPT)
     clock.now += READ_AGAIN_AFTER
     assert await worker.knows("m") == 1
-
-
-async def everything(store: MemoryStore) -> dict[bytes, bytes]:
-    return {slot.key: entry.value for slot, entry in store._entries.items()}
