@@ -70,6 +70,8 @@ class _Inexact(Exception):
 def said(raw: bytes, tenant: bytes) -> Said:
     """Reads any bytes. The digest is the tenant's own: what others say never has the same."""
     message = _object(raw)
+    if message is None:
+        return Said("", _digest(raw, tenant, b"bytes"), (), None)
     role = message.get("role")
     return Said(
         role if isinstance(role, str) else "",
@@ -79,13 +81,12 @@ def said(raw: bytes, tenant: bytes) -> Said:
     )
 
 
-def _object(raw: bytes) -> dict[str, Any]:
-    """Empty where there is none."""
+def _object(raw: bytes) -> dict[str, Any] | None:
     try:
         message = orjson.loads(raw)
     except orjson.JSONDecodeError:
         message = _leniently(raw)
-    return message if isinstance(message, dict) else {}
+    return message if isinstance(message, dict) else None
 
 
 def _leniently(raw: bytes) -> Any:
@@ -116,20 +117,17 @@ def _answers(message: dict[str, Any], role: object) -> str | None:
 
 
 def _identity(message: dict[str, Any], raw: bytes, tenant: bytes) -> bytes:
-    meaning = _meaning(message)
-    if meaning is None:
-        return blake2b(raw, digest_size=DIGEST_SIZE, key=tenant, person=b"bytes").digest()
-    return blake2b(meaning, digest_size=DIGEST_SIZE, key=tenant, person=b"meaning").digest()
-
-
-def _meaning(message: dict[str, Any]) -> bytes | None:
-    """In canonical JSON, so that different meanings are different bytes; None where it has no exact one."""
     reading = _OF_ASSISTANTS if message.get("role") == "assistant" else _OF_OTHERS
     try:
-        meaning = reading.message(message)
-        return orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS) if meaning else None
+        # Canonical, so that the bytes differ where the meanings do.
+        meaning = orjson.dumps(reading.message(message), option=orjson.OPT_SORT_KEYS)
     except (_Inexact, orjson.JSONEncodeError):
-        return None
+        return _digest(raw, tenant, b"bytes")
+    return _digest(meaning, tenant, b"meaning")
+
+
+def _digest(content: bytes, tenant: bytes, kind: bytes) -> bytes:
+    return blake2b(content, digest_size=DIGEST_SIZE, key=tenant, person=kind).digest()
 
 
 # As a member these are the same as none. Neither false nor zero is among them.
