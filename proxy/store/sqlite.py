@@ -129,6 +129,8 @@ class SqliteStore:
         return bytes(rows[0][0])
 
     async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
+        if not keys:
+            return
         async with self._trouble_told():
             await self._writer.executemany(_DELETE, [(tenant, space, key) for key in keys])
 

@@ -121,6 +121,128 @@ async def test_settling_takes_the_value_that_is_there_but_not_an_expired_one(
     assert await store.get(NOBODY, Space.SERVER, [b"live", b"dead"]) == {b"live": b"put", b"dead": b"settled"}
 
 
+@pytest.mark.parametrize("ttl", [FOREVER, float("inf"), None])
+async def test_the_first_value_wins_and_everybody_is_told_which(store: Store, ttl: float | None) -> None:
+    answers = [
+        await store.put_new(ALICE, Space.FOLDS, b"k", value, ttl=ttl) for value in (b"first", b"", b"third")
+    ]
+    assert answers == [b"first"] * 3
+    assert await store.get(ALICE, Space.FOLDS, [b"k"]) == {b"k": b"first"}
+    assert await store.put_new(BOB, Space.FOLDS, b"k", b"bob's", ttl=ttl) == b"bob's"
+    assert await store.put_new(ALICE, Space.LANES, b"k", b"a lane", ttl=ttl) == b"a lane"
+
+
+async def test_an_empty_value_wins_like_any_other(store: Store) -> None:
+    assert await store.put_new(ALICE, Space.FOLDS, b"k", b"", ttl=FOREVER) == b""
+    assert await store.put_new(ALICE, Space.FOLDS, b"k", b"second", ttl=FOREVER) == b""
+
+
+async def test_of_many_at_once_one_wins(store: Store) -> None:
+    values = [str(number).encode() for number in range(50)]
+    answers = await asyncio.gather(
+        *(store.put_new(ALICE, Space.FOLDS, b"k", value, ttl=FOREVER) for value in values)
+    )
+    assert len(set(answers)) == 1
+    assert answers[0] in values
+
+
+async def test_a_winner_whose_time_is_over_is_no_winner(store: Store, clock: Clock) -> None:
+    await store.put_new(ALICE, Space.FOLDS, b"k", b"first", ttl=10)
+    clock.now += 10
+    assert await store.get(ALICE, Space.FOLDS, [b"k"]) == {}
+    assert await store.put_new(ALICE, Space.FOLDS, b"k", b"second", ttl=10) == b"second"
+    clock.now += 9.5
+    assert await store.get(ALICE, Space.FOLDS, [b"k"]) == {b"k": b"second"}
+
+
+async def test_a_winner_is_kept_as_long_as_the_one_who_asked_for_the_longest_wants(
+    store: Store, clock: Clock
+) -> None:
+    for ttl in (10, 20, 5):
+        await store.put_new(ALICE, Space.FOLDS, b"k", str(ttl).encode(), ttl=ttl)
+    clock.now += 19.5
+    assert await store.get(ALICE, Space.FOLDS, [b"k"]) == {b"k": b"10"}
+    clock.now += 0.5
+    assert await store.get(ALICE, Space.FOLDS, [b"k"]) == {}
+
+
+async def test_what_is_kept_for_good_stays_so_though_others_want_less(store: Store, clock: Clock) -> None:
+    await store.put_new(NOBODY, Space.SERVER, b"secret", b"first", ttl=None)
+    assert await store.put_new(NOBODY, Space.SERVER, b"secret", b"second", ttl=10) == b"first"
+    clock.now += 100 * FOREVER
+    assert await store.get(NOBODY, Space.SERVER, [b"secret"]) == {b"secret": b"first"}
+
+
+ABLE_TO_DELETE = pytest.mark.parametrize(
+    "store", [kind for kind in KINDS if "broken" not in kind], indirect=True
+)
+
+
+@ABLE_TO_DELETE
+async def test_what_was_deleted_is_gone_and_nothing_else(store: Store) -> None:
+    values = {number.to_bytes(2, "big"): b"" for number in range(1000)}
+    for tenant in (ALICE, BOB):
+        for space in (Space.MESSAGES, Space.FOLDS):
+            await store.put(tenant, space, values, ttl=FOREVER)
+    some = list(values)[:600]
+    await store.delete(ALICE, Space.MESSAGES, [*some, b"absent"])
+    assert (await store.get(ALICE, Space.MESSAGES, list(values))).keys() == values.keys() - set(some)
+    assert await store.get(ALICE, Space.FOLDS, list(values)) == values
+    assert await store.get(BOB, Space.MESSAGES, list(values)) == values
+    await store.delete(ALICE, Space.MESSAGES, [])
+
+
+@ABLE_TO_DELETE
+@pytest.mark.parametrize("ttl", [FOREVER, None])
+async def test_a_winner_that_was_deleted_leaves_room_for_another(store: Store, ttl: float | None) -> None:
+    await store.put_new(ALICE, Space.FOLDS, b"k", b"first", ttl=ttl)
+    await store.delete(ALICE, Space.FOLDS, [b"k"])
+    assert await store.get(ALICE, Space.FOLDS, [b"k"]) == {}
+    assert await store.put_new(ALICE, Space.FOLDS, b"k", b"second", ttl=ttl) == b"second"
+
+
+async def test_a_claim_has_one_holder_who_may_renew_it(store: Store, clock: Clock) -> None:
+    assert await store.claim(ALICE, b"work", b"one", ttl=10)
+    assert not await store.claim(ALICE, b"work", b"two", ttl=10)
+    clock.now += 9
+    assert await store.claim(ALICE, b"work", b"one", ttl=10)
+    clock.now += 9
+    assert not await store.claim(ALICE, b"work", b"two", ttl=10)
+    assert await store.claim(ALICE, b"other work", b"two", ttl=10)
+    assert await store.claim(BOB, b"work", b"two", ttl=10)
+
+
+async def test_a_claim_whose_time_is_over_goes_to_the_next(store: Store, clock: Clock) -> None:
+    await store.claim(ALICE, b"work", b"one", ttl=10)
+    clock.now += 10
+    assert await store.claim(ALICE, b"work", b"two", ttl=10)
+    assert not await store.claim(ALICE, b"work", b"one", ttl=10)
+
+
+async def test_a_refused_claim_does_not_prolong_the_one_that_stands(store: Store, clock: Clock) -> None:
+    await store.claim(ALICE, b"work", b"one", ttl=10)
+    clock.now += 5
+    assert not await store.claim(ALICE, b"work", b"two", ttl=100)
+    clock.now += 5
+    assert await store.claim(ALICE, b"work", b"two", ttl=10)
+
+
+async def test_a_claim_is_given_back_by_its_holder_only(store: Store) -> None:
+    await store.claim(ALICE, b"work", b"one", ttl=10)
+    await store.release(ALICE, b"work", b"two")
+    await store.release(BOB, b"work", b"one")
+    assert not await store.claim(ALICE, b"work", b"two", ttl=10)
+    await store.release(ALICE, b"work", b"one")
+    assert await store.claim(ALICE, b"work", b"two", ttl=10)
+    await store.release(ALICE, b"work", b"one")  # late, and no longer its own
+    assert not await store.claim(ALICE, b"work", b"one", ttl=10)
+
+
+async def test_of_many_who_claim_at_once_one_is_let_through(store: Store) -> None:
+    claims = (store.claim(ALICE, b"work", str(number).encode(), ttl=10) for number in range(50))
+    assert (await asyncio.gather(*claims)).count(True) == 1
+
+
 async def test_nothing_in_gives_nothing_out(store: Store) -> None:
     await store.put(ALICE, Space.COUNTS, {}, ttl=FOREVER)
     assert await store.get(ALICE, Space.COUNTS, []) == {}
@@ -137,8 +259,10 @@ async def test_keys_and_values_are_bytes_of_any_kind(store: Store) -> None:
 
 async def test_a_large_value_comes_back_whole(store: Store) -> None:
     value = bytes(range(256)) * 4096 * 8
-    await store.put(ALICE, Space.COUNTS, {b"k": value}, ttl=FOREVER)
-    assert await store.get(ALICE, Space.COUNTS, [b"k"]) == {b"k": value}
+    await store.put(ALICE, Space.MESSAGES, {b"k": value}, ttl=FOREVER)
+    assert await store.get(ALICE, Space.MESSAGES, [b"k"]) == {b"k": value}
+    assert await store.put_new(ALICE, Space.FOLDS, b"k", value, ttl=FOREVER) == value
+    assert await store.put_new(ALICE, Space.FOLDS, b"k", b"", ttl=FOREVER) == value
 
 
 @pytest.mark.parametrize("count", [1, 3, 511, 512, 513, 5000])
@@ -174,33 +298,89 @@ async def test_closing_twice_is_harmless(store: Store) -> None:
 Step = tuple[str, bytes, bytes, bytes, int]
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "settle", "wait"]),
+        st.sampled_from(["put", "put new", "settle", "delete", "claim", "release", "wait"]),
         st.sampled_from([ALICE, BOB]),
         st.sampled_from([b"a", b"b"]),
-        st.binary(max_size=3),
+        st.binary(max_size=2),
         st.integers(1, 5),
     ),
     max_size=25,
 )
 
 
+class Hourglass:
+    """A store in the words of its contract, to which the real ones are held."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[bytes, bytes, Space], tuple[bytes, float]] = {}
+
+    def live(self, tenant: bytes, space: Space) -> dict[bytes, tuple[bytes, float]]:
+        return {
+            k: kept
+            for (t, k, s), kept in self._kept.items()
+            if (t, s) == (tenant, space) and self._lasts(kept)
+        }
+
+    def put(self, tenant: bytes, key: bytes, value: bytes, ttl: float) -> None:
+        if self.live(tenant, Space.COUNTS).get(key, (b"", 0.0))[1] != float("inf"):
+            self._kept[tenant, key, Space.COUNTS] = value, self._clock.now + ttl
+
+    def put_new(self, tenant: bytes, key: bytes, value: bytes, ttl: float) -> bytes:
+        winner, until = self.live(tenant, Space.COUNTS).get(key, (value, 0.0))
+        self._kept[tenant, key, Space.COUNTS] = winner, max(until, self._clock.now + ttl)
+        return winner
+
+    def delete(self, tenant: bytes, key: bytes) -> None:
+        self._kept.pop((tenant, key, Space.COUNTS), None)
+
+    def claim(self, tenant: bytes, key: bytes, holder: bytes, ttl: float) -> bool:
+        free = self.live(tenant, Space.CLAIMS).get(key, (holder, 0.0))[0] == holder
+        if free:
+            self._kept[tenant, key, Space.CLAIMS] = holder, self._clock.now + ttl
+        return free
+
+    def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
+        if self.live(tenant, Space.CLAIMS).get(key, (b"", 0.0))[0] == holder:
+            self._kept.pop((tenant, key, Space.CLAIMS), None)
+
+    def _lasts(self, kept: tuple[bytes, float]) -> bool:
+        return kept[1] > self._clock.now
+
+
 async def follow(store: Store, clock: Clock, steps: list[Step]) -> None:
-    model: dict[tuple[bytes, bytes], tuple[bytes, float]] = {}
-    for act, tenant, key, value, number in steps:
-        live = {name: kept for name, kept in model.items() if kept[1] > clock.now}
-        if act == "wait":
-            clock.now += number
-        elif act == "put":
-            await store.put(tenant, Space.COUNTS, {key: value}, ttl=number)
-            if live.get((tenant, key), (b"", 0.0))[1] != float("inf"):
-                model[tenant, key] = value, clock.now + number
-        else:
-            kept = live.get((tenant, key), (value, 0.0))[0]
-            model[tenant, key] = kept, float("inf")
-            assert await store.put_new(tenant, Space.COUNTS, key, value, ttl=None) == kept
+    model = Hourglass(clock)
+    for step in steps:
+        await take(step, store, clock, model)
         for owner in (ALICE, BOB):
-            expected = {k: v for (t, k), (v, end) in model.items() if t == owner and end > clock.now}
-            assert await store.get(owner, Space.COUNTS, [b"a", b"b"]) == expected
+            for space in (Space.COUNTS, Space.CLAIMS):
+                expected = {key: value for key, (value, _) in model.live(owner, space).items()}
+                assert await store.get(owner, space, [b"a", b"b"]) == expected
+
+
+async def take(step: Step, store: Store, clock: Clock, model: Hourglass) -> None:
+    act, tenant, key, value, number = step
+    match act:
+        case "wait":
+            clock.now += number
+        case "put":
+            await store.put(tenant, Space.COUNTS, {key: value}, ttl=number)
+            model.put(tenant, key, value, number)
+        case "put new":
+            winner = await store.put_new(tenant, Space.COUNTS, key, value, ttl=number)
+            assert winner == model.put_new(tenant, key, value, number)
+        case "settle":
+            winner = await store.put_new(tenant, Space.COUNTS, key, value, ttl=None)
+            assert winner == model.put_new(tenant, key, value, float("inf"))
+        case "delete":
+            await store.delete(tenant, Space.COUNTS, [key])
+            model.delete(tenant, key)
+        case "claim":
+            claimed = await store.claim(tenant, key, value, ttl=number)
+            assert claimed == model.claim(tenant, key, value, number)
+        case "release":
+            await store.release(tenant, key, value)
+            model.release(tenant, key, value)
 
 
 @given(steps=STEPS)
