@@ -1,0 +1,43 @@
+"""The folds of callers' histories: in memory for what is in use, in the store for other workers and later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.fold.assemble import belongs
+from proxy.fold.history import History
+from proxy.fold.record import Fold, from_bytes, to_bytes
+from proxy.ports import Space, Store
+from proxy.recent import Recent
+
+REMEMBERED = 4096
+# Of a history's chain, from its end: folds leave a short tail, so the deepest one is never far from there.
+ASKED_FOR = 4096
+
+
+class Folds:
+    def __init__(self, store: Store, *, ttl: Callable[[], float]) -> None:
+        self._store = store
+        self._ttl = ttl
+        self._remembered: Recent[bytes, Fold] = Recent(REMEMBERED)
+
+    async def known(self, tenant: bytes, history: History) -> list[Fold]:
+        """All that belong to this history. What is not remembered is asked of the store every time: another
+        worker may have made it a moment ago.
+        """
+        values = history.chain[1:][-ASKED_FOR:]
+        found = {value: fold for value in values if (fold := self._remembered.get(tenant + value))}
+        missing = [value for value in values if value not in found]
+        for value, stored in (await self._store.get(tenant, Space.FOLDS, missing)).items():
+            if (fold := from_bytes(stored)) is not None:
+                found[value] = fold
+                self._remembered.put(tenant + value, fold)
+        # A record that lies under a name that is not its own was never written by us.
+        return [fold for fold in found.values() if belongs(fold, history)]
+
+    async def keep(self, tenant: bytes, fold: Fold) -> Fold:
+        """The fold that is used for this prefix from now on: this one, or another's that was there before."""
+        stored = await self._store.put_new(tenant, Space.FOLDS, fold.prefix, to_bytes(fold), ttl=self._ttl())
+        winner = from_bytes(stored) or fold
+        self._remembered.put(tenant + fold.prefix, winner)
+        return winner

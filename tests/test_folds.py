@@ -1,0 +1,109 @@
+"""Folds are found by what a history says, by every worker, and only by the caller whose history it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proxy.fold.history import History, Turn, history
+from proxy.fold.record import Fold, Kind, Trigger, to_bytes
+from proxy.folds import Folds
+from proxy.ports import Space
+from proxy.store.memory import MemoryStore
+from proxy.store.sqlite import SqliteStore
+
+ALICE, BOB = b"a" * 16, b"b" * 16
+MONTH = 30 * 24 * 3600.0
+
+
+def said(words: str, tenant: bytes = ALICE) -> History:
+    turns = [Turn(word.encode(), "user", word.encode().ljust(16), 10) for word in words.split()]
+    return history(turns, tenant)
+
+
+def fold_of(of: History, covers: int, name: str = "f1") -> Fold:
+    return Fold(
+        id=name,
+        prefix=of.chain[covers],
+        covers=covers,
+        kept=(),
+        messages=(b'{"role":"system","content":"short"}',),
+        text="short",
+        kind=Kind.SUMMARY,
+        trigger=Trigger.AUTO,
+        created=1.0,
+        original_tokens=100,
+        summary_tokens=10,
+    )
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def folds(store: MemoryStore | SqliteStore) -> Folds:
+    return Folds(store, ttl=lambda: MONTH)
+
+
+async def test_a_fold_is_found_by_every_history_that_goes_on_from_it(store: MemoryStore) -> None:
+    kept = await folds(store).keep(ALICE, fold_of(said("one two three"), 2))
+    for words in ("one two", "one two three", "one two other things"):
+        assert await folds(store).known(ALICE, said(words)) == [kept]
+    for words in ("one", "one other three", "two one three"):
+        assert await folds(store).known(ALICE, said(words)) == []
+
+
+async def test_another_caller_finds_nothing(store: MemoryStore) -> None:
+    await folds(store).keep(ALICE, fold_of(said("one two"), 2))
+    assert await folds(store).known(BOB, said("one two", BOB)) == []
+    assert await folds(store).known(BOB, said("one two")) == []
+
+
+async def test_of_two_that_are_made_at_once_the_first_is_used_by_both(store: MemoryStore) -> None:
+    of = said("one two")
+    one, other = folds(store), folds(store)
+    first = await one.keep(ALICE, fold_of(of, 2, "first"))
+    assert await other.keep(ALICE, fold_of(of, 2, "second")) == first
+    assert await other.known(ALICE, of) == [first]
+
+
+async def test_a_fold_that_another_worker_makes_later_is_found_too(store: MemoryStore) -> None:
+    of = said("one two three")
+    mine, others = folds(store), folds(store)
+    assert await mine.known(ALICE, of) == []
+    kept = await others.keep(ALICE, fold_of(of, 2))
+    assert await mine.known(ALICE, of) == [kept]
+
+
+async def test_all_folds_of_a_history_are_found(store: MemoryStore) -> None:
+    of = said("one two three four")
+    shelf = folds(store)
+    kept = [await shelf.keep(ALICE, fold_of(of, covers, f"f{covers}")) for covers in (1, 3)]
+    assert sorted(await folds(store).known(ALICE, of), key=lambda fold: fold.covers) == kept
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"\xc1", msgspec.msgpack.encode({"id": 5})])
+async def test_what_is_not_a_fold_is_a_miss(store: MemoryStore, junk: bytes) -> None:
+    of = said("one two")
+    await store.put(ALICE, Space.FOLDS, {of.chain[1]: junk}, ttl=MONTH)
+    assert await folds(store).known(ALICE, of) == []
+
+
+async def test_a_record_under_a_foreign_name_is_never_used(store: MemoryStore) -> None:
+    of = said("one two")
+    foreign = to_bytes(fold_of(said("other words"), 2))
+    await store.put(ALICE, Space.FOLDS, {of.chain[2]: foreign}, ttl=MONTH)
+    assert await folds(store).known(ALICE, of) == []
+
+
+async def test_a_fold_outlives_the_process(tmp_path: Path) -> None:
+    of = said("one two three")
+    store = await SqliteStore.open(tmp_path / "state.db")
+    kept = await folds(store).keep(ALICE, fold_of(of, 2))
+    await store.close()
+    reopened = await SqliteStore.open(tmp_path / "state.db")
+    assert await folds(reopened).known(ALICE, of) == [kept]
+    await reopened.close()
