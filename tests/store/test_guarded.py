@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.ports import NOBODY, Space, Store
+from proxy.ports import NOBODY, Space, Store, StoreUnavailable
 from proxy.store.guarded import GuardedStore
 from proxy.store.outage import Outage, Reason
 from proxy.store.sqlite import SqliteStore
 from proxy.store.sqlite_file import FileOptions
 from proxy.tasks import Tasks
-from tests.store.doubles import FOREVER, PATIENCE, Clock, Switched
+from tests.store.doubles import FOREVER, PATIENCE, Clock, Gated, Switched
 
 URL = "redis://user:hunter2@store:6379"
 
@@ -51,6 +51,12 @@ class Guarding:
 
     async def settle(self, value: bytes) -> bytes:
         return await self.store.put_new(NOBODY, Space.SERVER, b"secret", value, ttl=None)
+
+    async def fold(self, value: bytes) -> bytes:
+        return await self.store.put_new(NOBODY, Space.FOLDS, b"prefix", value, ttl=FOREVER)
+
+    async def folded(self, store: Store | None = None) -> bytes | None:
+        return (await (store or self.store).get(NOBODY, Space.FOLDS, [b"prefix"])).get(b"prefix")
 
     async def after_the_pause(self) -> None:
         """The next who asks starts another try in the background; wait until that is done."""
@@ -185,6 +191,90 @@ async def test_a_secret_of_the_primary_holds_during_an_outage(guarding: Guarding
     assert await guarding.settle(b"another") == b"ours"
 
 
+async def test_a_secret_reaches_a_fresh_file_that_was_begun_in_place_of_a_corrupt_one(
+    guarding: Guarding,
+) -> None:
+    await guarding.settle(b"ours")
+    guarding.fail("corrupt")
+    await guarding.get(b"k")
+    guarding.primary = Switched()
+    await guarding.after_the_pause()
+    assert await guarding.primary.get(NOBODY, Space.SERVER, [b"secret"]) == {b"secret": b"ours"}
+
+
+async def test_a_fold_made_during_an_outage_holds_and_reaches_the_primary(guarding: Guarding) -> None:
+    guarding.fail()
+    assert await guarding.fold(b"ours") == b"ours"
+    guarding.primary.trouble = None
+    await guarding.after_the_pause()
+    assert await guarding.folded(guarding.primary) == b"ours"
+    assert await guarding.folded() == b"ours"
+    assert await guarding.fold(b"another") == b"ours"
+
+
+async def test_a_fold_made_during_an_outage_holds_though_the_primary_has_another(guarding: Guarding) -> None:
+    await guarding.primary.put_new(NOBODY, Space.FOLDS, b"prefix", b"theirs", ttl=FOREVER)
+    guarding.fail()
+    assert await guarding.fold(b"ours") == b"ours"
+    guarding.primary.trouble = None
+    for _ in range(2):  # it holds through another outage as well
+        await guarding.after_the_pause()
+        assert await guarding.fold(b"another") == b"ours"
+        assert await guarding.folded() == b"ours"
+        assert await guarding.folded(guarding.primary) == b"theirs"
+        guarding.fail()
+        assert await guarding.folded() == b"ours"
+        guarding.primary.trouble = None
+
+
+async def test_a_fold_of_the_primary_holds_during_an_outage(guarding: Guarding) -> None:
+    await guarding.fold(b"ours")
+    guarding.fail()
+    assert await guarding.folded() == b"ours"
+    assert await guarding.fold(b"another") == b"ours"
+
+
+async def test_a_fold_that_was_only_read_is_still_known_during_an_outage(guarding: Guarding) -> None:
+    await guarding.primary.put_new(NOBODY, Space.FOLDS, b"prefix", b"theirs", ttl=FOREVER)
+    assert await guarding.folded() == b"theirs"
+    guarding.fail()
+    assert await guarding.folded() == b"theirs"
+    assert await guarding.fold(b"another") == b"theirs"
+
+
+async def test_what_another_process_has_deleted_is_gone_though_it_was_used_here(guarding: Guarding) -> None:
+    await guarding.fold(b"ours")
+    await guarding.primary.delete(NOBODY, Space.FOLDS, [b"prefix"])
+    assert await guarding.folded() is None
+    assert await guarding.fold(b"new") == b"new"
+    guarding.fail()
+    assert await guarding.folded() == b"new"
+
+
+async def test_what_cannot_be_deleted_in_the_primary_is_gone_here_and_told(guarding: Guarding) -> None:
+    await guarding.fold(b"ours")
+    guarding.fail()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await guarding.store.delete(NOBODY, Space.FOLDS, [b"prefix"])
+    assert await guarding.folded() is None
+    guarding.primary.trouble = None
+    await guarding.after_the_pause()
+    assert await guarding.folded() == b"ours"
+    await guarding.store.delete(NOBODY, Space.FOLDS, [b"prefix"])
+    assert await guarding.folded() is None
+
+
+async def test_during_an_outage_claims_are_made_among_those_in_this_process(guarding: Guarding) -> None:
+    await guarding.primary.claim(NOBODY, b"work", b"another process", ttl=FOREVER)
+    assert not await guarding.store.claim(NOBODY, b"work", b"one", ttl=FOREVER)
+    guarding.fail()
+    assert await guarding.store.claim(NOBODY, b"work", b"one", ttl=FOREVER)
+    assert not await guarding.store.claim(NOBODY, b"work", b"two", ttl=FOREVER)
+    await guarding.store.release(NOBODY, b"work", b"one")
+    assert await guarding.store.claim(NOBODY, b"work", b"two", ttl=FOREVER)
+
+
 class Frozen(Switched):
     """A disk that has stopped to answer."""
 
@@ -207,6 +297,23 @@ async def test_a_frozen_primary_does_not_hold_a_request() -> None:
     primary.frozen = True
     assert await store.get(NOBODY, Space.COUNTS, [b"k"]) == {}
     assert outages == ["unavailable"]
+    await store.close()
+    await tasks.close(timeout=PATIENCE)
+
+
+async def test_a_large_value_has_more_time_than_a_small_one() -> None:
+    primary, tasks = Gated(), Tasks()
+    primary.gate.set()
+
+    async def opened() -> Store:
+        return primary
+
+    store = GuardedStore(opened, tasks, url=URL, time_limit=0.05)
+    await store.get(NOBODY, Space.COUNTS, [b"k"])
+    primary.gate.clear()
+    with capture_logs() as lines:
+        await store.put(NOBODY, Space.MESSAGES, {b"k": bytes(1024**2)}, ttl=FOREVER)
+    assert [line["problem"] for line in lines] == ["no answer within 0.175 s"]
     await store.close()
     await tasks.close(timeout=PATIENCE)
 

@@ -126,3 +126,28 @@ async def test_when_too_much_is_pending_the_oldest_goes() -> None:
     assert store.puts[1].keys() == {b"7", b"8", b"9"}
     assert writer.dropped == 7
     assert len(lines) == 1
+
+
+async def test_large_values_are_written_a_megabyte_at_a_time() -> None:
+    store = Gated()
+    writer = LateWriter(store, Tasks())
+    store.gate.set()
+    values = {str(number).encode(): bytes(400 * 1024) for number in range(5)}
+    writer.later(NOBODY, Space.MESSAGES, values | {b"large": bytes(3 * 1024**2)}, ttl=FOREVER)
+    await writer.drain(PATIENCE)
+    assert [len(together) for together in store.puts] == [2, 2, 1, 1]
+    assert len(await store.get(NOBODY, Space.MESSAGES, [*values, b"large"])) == 6
+    assert writer.dropped == 0
+
+
+async def test_a_value_too_large_to_wait_pushes_nothing_out() -> None:
+    store = Gated()
+    writer = LateWriter(store, Tasks(), most_bytes=3 * 1500)
+    later(writer, b"a", bytes(1024))
+    with capture_logs() as lines:
+        later(writer, b"huge", bytes(5000))
+    store.gate.set()
+    await writer.drain(PATIENCE)
+    assert await writer.get(NOBODY, Space.COUNTS, [b"a", b"huge"]) == {b"a": bytes(1024)}
+    assert writer.dropped == 1
+    assert len(lines) == 1
