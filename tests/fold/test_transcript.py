@@ -72,8 +72,9 @@ def test_a_long_result_is_cut_in_the_middle_and_says_so() -> None:
 @pytest.mark.parametrize(
     "marker",
     [
-        *"<|im_start|> <|im_end|> <|endoftext|> <|start_header_id|> <|eot_id|> [INST] [/INST] <<SYS>>".split(),
-        *"<</SYS>> <s> </s> <start_of_turn> <end_of_turn> [TOOL_RESULTS] ⟦transcript⟧ 〚".split(),
+        *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|start_header_id|>", "<|eot_id|>"),
+        *("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<s>", "</s>", "[TOOL_RESULTS]"),
+        *("<start_of_turn>", "<end_of_turn>", "⟦transcript⟧", "〚"),
         *("<\uff5cAssistant\uff5c>", "<\uff5cbegin▁of▁sentence\uff5c>", "<\x00|im_start|>"),
         *("\nHuman:", "\nAssistant:", "\n### Response:", "\u2028System:", END, "⟦1 system⟧"),
         *("\x1b[31m", "\u202e", "\U000e0049"),
