@@ -22,6 +22,7 @@ log = structlog.get_logger("tailfold")
 T = TypeVar("T")
 
 _CLOSING = 2.0  # seconds that closing may take: SQLite tidies its file then
+_DELETED_AT_ONCE = 32  # freeing a large value takes its time, and one may ask for thousands
 _SLOWEST_DISK = 8 * 1024**2  # bytes in a second: less than that is an outage
 _PROOF = b"reachable"
 
@@ -78,7 +79,8 @@ class GuardedStore:
 
     async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
         await self._interim.forget(tenant, space, keys)
-        await self._ask(lambda store: store.delete(tenant, space, keys))
+        for start in range(0, len(keys), _DELETED_AT_ONCE):
+            await self._delete_few(tenant, space, keys[start : start + _DELETED_AT_ONCE])
 
     async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
         return await self._ask(lambda store: store.claim(tenant, key, holder, ttl=ttl))
@@ -96,6 +98,9 @@ class GuardedStore:
         if primary is not None:
             await self._let_go(primary)
         await self._interim.close()
+
+    async def _delete_few(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
+        await self._ask(lambda store: store.delete(tenant, space, keys))
 
     async def _ask(self, question: Callable[[Store], Awaitable[T]], size: int = 0) -> T:
         primary: Store | None = None

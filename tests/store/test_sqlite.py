@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from proxy.ports import NOBODY, Space
 from proxy.store.outage import Outage
 from proxy.store.sqlite import SqliteStore
-from proxy.store.sqlite_file import FileOptions
+from proxy.store.sqlite_file import MIGRATIONS, FileOptions
 from tests.store.doubles import FOREVER, PATIENCE, Clock
 from tests.store.processes import CLAIMED_FOR, PATIENT, acting, go, number_key
 
@@ -163,6 +163,18 @@ async def test_a_process_ends_though_its_store_is_open_and_waiting(path: Path) -
     with write_lock(path), acting("leave_it_open", path, "leaver") as process:
         go(process)
         assert process.wait(PATIENCE / 2) == 0  # it would wait for the lock for twice as long
+
+
+async def test_a_worker_goes_on_while_another_brings_the_file_up_to_date(path: Path) -> None:
+    older = await SqliteStore.open(path, FileOptions(migrations=MIGRATIONS[:1]))
+    await put(older, {b"before": b"1"})
+    await older.put_new(NOBODY, Space.SERVER, b"secret", b"first", ttl=None)
+    newer = await SqliteStore.open(path)
+    await put(older, {b"after": b"2"})
+    for store in (older, newer):
+        assert await get(store, b"before", b"after") == {b"before": b"1", b"after": b"2"}
+        assert await store.put_new(NOBODY, Space.SERVER, b"secret", b"second", ttl=None) == b"first"
+        await store.close()
 
 
 # The file.

@@ -27,6 +27,10 @@ def version(path: Path) -> int:
         return number
 
 
+def shape(database: sqlite3.Connection) -> list[tuple[str, ...]]:
+    return sorted(database.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+
+
 def test_a_new_file_has_the_newest_schema(tmp_path: Path) -> None:
     made(tmp_path / "state.db", MIGRATIONS)
     assert version(tmp_path / "state.db") == len(MIGRATIONS)
@@ -38,6 +42,23 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_its_rows(tmp_path: Path) 
     with closing(connect(path, FileOptions(migrations=NEXT))) as database:
         assert database.execute("SELECT * FROM facts").fetchall() == [(*ROW, "old")]
     assert version(path) == len(NEXT)
+
+
+@pytest.mark.parametrize("old", range(1, len(MIGRATIONS)))
+def test_every_older_version_becomes_today_s(tmp_path: Path, old: int) -> None:
+    path, settled = tmp_path / "state.db", (b"", "server", b"secret", b"kept for good", None)
+    made(path, MIGRATIONS[:old])
+    with closing(connect(path, FileOptions(migrations=MIGRATIONS[:old]))) as database:
+        database.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", [settled])
+    with (
+        closing(connect(path, FileOptions())) as database,
+        closing(connect(tmp_path / "new.db", FileOptions())) as new,
+    ):
+        assert sorted(database.execute("SELECT * FROM facts")) == [settled, ROW]
+        assert shape(database) == shape(new)
+        with pytest.raises(sqlite3.IntegrityError):
+            database.executemany("INSERT INTO facts VALUES (?, ?, ?, ?, ?)", [ROW])
+    assert version(path) == len(MIGRATIONS)
 
 
 def test_a_newer_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
