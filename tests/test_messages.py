@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.messages import asking_for_usage, items, read, role_of
+from proxy.messages import asking_for_usage, items, read, role_of, with_messages
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -112,7 +112,7 @@ def test_a_huge_string_is_passed_over_in_little_memory() -> None:
     """In a process of its own that may not have more: going back step by step would need gigabytes."""
     code = """
 import resource
-from proxy.messages import asking_for_usage, items, read, role_of
+from proxy.messages import asking_for_usage, items, read, role_of, with_messages
 resource.setrlimit(resource.RLIMIT_AS, (700 * 2**20,) * 2)
 image = b"QUJD" * 5_000_000
 raw = b'{"stream":true,"stream_options":{},"messages":[{"role":"user","content":"' + image + b'"}]}'
@@ -231,3 +231,23 @@ def test_what_is_no_array_has_no_elements(raw: bytes) -> None:
 )
 def test_the_speaker_is_read_where_a_message_says_who_it_is(message: bytes, role: str) -> None:
     assert role_of(message) == role
+
+
+@given(streaming_bodies())
+def test_other_messages_are_put_in_and_not_a_byte_beside_them_changes(
+    case: tuple[dict[str, Any], bytes],
+) -> None:
+    body, raw = case
+    if not read(raw, compressed=False).readable or "messages" in body:
+        return
+    end = raw.rindex(b"}")
+    before, after = raw[:end] + b', "messages" : ', raw[end:]
+    assert (
+        with_messages(before + b'[{"role":"user","content":"]}"}]' + after, b"[1]") == before + b"[1]" + after
+    )
+
+
+def test_messages_that_stand_there_twice_or_not_at_all_are_left_alone() -> None:
+    assert with_messages(b'{"messages":[],"n":1,"messages":[]}', b"[1]") is None
+    assert with_messages(b'{"messages":[],"n":1,"m\\u0065ssages":[]}', b"[1]") is None
+    assert with_messages(b'{"metadata":{"messages":[]}}', b"[1]") is None

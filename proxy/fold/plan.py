@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.budget import Budget, Size
-from proxy.fold.cuts import allowed_cuts
 from proxy.fold.history import History
 from proxy.fold.record import Fold
-from proxy.fold.tail import Allowance, Cut, Weighed, deeper_cut
+from proxy.fold.tail import Allowance, Cut, Weighed, deeper_cut, usable_folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +87,20 @@ def plan(now: Situation) -> Plan:
             return _sending(choice, _preparation(now, usable, choice))
     for choice in choices:
         if now.budget.fits(choice.size):
-            cut = _worthwhile_cut(now, usable, choice)
+            cut = _worthwhile_cut(now, choice)
             return Make(cut, choice.fold, must=False) if cut else _sending(choice)
     smallest = min(choices, key=lambda choice: choice.size.tokens)
-    needed = _deeper_cut(now, usable)
+    needed = _deeper_cut(now)
     return Make(needed.cut, smallest.fold, must=True) if needed else _sending(smallest)
 
 
 def _usable(now: Situation) -> list[Known]:
-    """From the shallowest to the deepest. A fold's cut may no longer be allowed, when a late result of a call
-    before it has come in.
-    """
+    """From the shallowest to the deepest."""
     if not now.known:
         return []
-    allowed = set(allowed_cuts(now.history))
-    usable = [known for known in now.known if known.fold.covers in allowed]
-    return sorted(usable, key=lambda known: (known.fold.covers, known.fold.id))
+    sizes = {known.fold.id: known.size for known in now.known}
+    folds = usable_folds(now.history, (known.fold for known in now.known))
+    return [Known(fold, sizes[fold.id]) for fold in folds]
 
 
 def _choices(now: Situation, usable: list[Known]) -> list[_Choice]:
@@ -122,23 +119,23 @@ def _preparation(now: Situation, usable: list[Known], choice: _Choice) -> Cut | 
         return None
     if any(not now.budget.past_soft(known.size) for known in usable):
         return None  # it has been prepared, and waits until it is needed
-    return _worthwhile_cut(now, usable, choice)
+    return _worthwhile_cut(now, choice)
 
 
-def _worthwhile_cut(now: Situation, usable: list[Known], choice: _Choice) -> Cut | None:
+def _worthwhile_cut(now: Situation, choice: _Choice) -> Cut | None:
     """For a fold that may be; one that must be asks for no floor and no progress."""
     floor = min(now.policy.min_tokens, now.budget.room // 2)
     if not now.policy.may_start or choice.size.tokens < floor:
         return None
-    deeper = _deeper_cut(now, usable)
+    deeper = _deeper_cut(now)
     return deeper.cut if deeper and deeper.freed >= _least_progress(now) else None
 
 
-def _deeper_cut(now: Situation, usable: list[Known]) -> Weighed | None:
+def _deeper_cut(now: Situation) -> Weighed | None:
     tail = min(now.policy.retain_tokens, now.budget.room // 2)
     # Less than the least progress below the trigger, and the next fold would be due before it is worth it.
     messages = now.budget.hard - now.fixed - _least_progress(now)
-    return deeper_cut(now.history, [known.fold for known in usable], Allowance(tail, messages))
+    return deeper_cut(now.history, [known.fold for known in now.known], Allowance(tail, messages))
 
 
 def _least_progress(now: Situation) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -45,8 +45,8 @@ class Allowance:
 
 
 def deeper_cut(history: History, folds: Sequence[Fold], allowance: Allowance) -> Weighed | None:
-    """Deeper than all these folds. Its tail is the largest allowed one that begins with a user message; where
-    there is none the largest of any; and where every one is too large the smallest.
+    """Deeper than every usable one of these folds. Its tail is the largest allowed one that begins with a
+    user message; where there is none the largest of any; and where every one is too large the smallest.
     """
     cuts = _weighed_cuts(history, folds)
     instructions = sum(turn.tokens for turn in history.turns if turn.instructs)
@@ -61,28 +61,52 @@ def deeper_cut(history: History, folds: Sequence[Fold], allowance: Allowance) ->
     return preferred[0] if preferred else None
 
 
+def usable_folds(history: History, folds: Iterable[Fold]) -> list[Fold]:
+    """From the shallowest to the deepest. A history that begins as the one that a fold was made for may go on
+    in another way: with the result of a folded call, or with no user message where there was one.
+    """
+    allowed, pins = set(allowed_cuts(history)), _pins(history)
+    usable = [fold for fold in folds if fold.covers in allowed and {*pins[fold.covers]} <= {*fold.kept}]
+    return sorted(usable, key=lambda fold: (fold.covers, fold.id))
+
+
+def _pins(history: History) -> list[tuple[int, ...]]:
+    """For every cut: the newest user message, where the fold passes over it; an agent may work on one for
+    hours. And a tail that answers an older one has that before it: many templates want a user to speak first.
+    """
+    pins: list[tuple[int, ...]] = []
+    newest: tuple[int, ...] = ()
+    for number in range(history.length):
+        begins_naturally = begins_with_a_user_message(history, number)
+        pins.append(() if begins_naturally else newest)
+        newest = (number,) if begins_naturally else newest
+    return pins
+
+
 def _weighed_cuts(history: History, folds: Sequence[Fold]) -> list[Weighed]:
     """From the shallowest to the deepest; none that would leave out nothing."""
-    scales = _Scales(history, folds)
-    weighed = [scales.weigh(cut) for cut in allowed_cuts(history) if cut > scales.covered]
-    return [each for each in weighed if each.left_out > 0]
+    scales = _Scales(history, usable_folds(history, folds))
+    taken = {fold.covers for fold in folds}  # a fold is never made twice, usable or not
+    cuts = [cut for cut in allowed_cuts(history) if cut > scales.covered and cut not in taken]
+    return [weighed for weighed in map(scales.weigh, cuts) if weighed.left_out > 0]
 
 
 class _Scales:
-    def __init__(self, history: History, folds: Sequence[Fold]) -> None:
-        deepest = max(folds, key=_depth, default=None)
+    """Weighs cuts against what is sent with the deepest of these folds."""
+
+    def __init__(self, history: History, folds: list[Fold]) -> None:
+        deepest = folds[-1] if folds else None
         # What an extract or a truncation has lost is still in the request: a summary is made of that.
-        self._base = max((fold for fold in folds if fold.kind is Kind.SUMMARY), key=_depth, default=None)
-        self._history = history
+        self._base = next((fold for fold in reversed(folds) if fold.kind is Kind.SUMMARY), None)
+        self._pins = _pins(history)
         self._tokens = [history.turns[position].tokens for position in history.spoken]
         self._tails = list(accumulate(reversed(self._tokens), initial=0))[::-1]
-        self._newest_user = _newest_user_before_each(history)
         self.covered = deepest.covers if deepest else 0
         self._told = deepest.summary_tokens if deepest else 0
-        self._sent = self._tails[self.covered] + (self._sum(deepest.kept) if deepest else 0)
+        self._sent = self._tails[self.covered] + self._sum(deepest.kept if deepest else ())
 
     def weigh(self, covers: int) -> Weighed:
-        kept = self._pins(covers)
+        kept = self._pins[covers]
         tail, pinned = self._tails[covers], self._sum(kept)
         left_out = self._sent - tail - pinned
         merged = self._base.summary_tokens if self._base else 0
@@ -90,25 +114,5 @@ class _Scales:
         freed = left_out + self._told - summary
         return Weighed(Cut(covers, kept, self._base), tail, pinned, summary, left_out, freed)
 
-    def _pins(self, covers: int) -> tuple[int, ...]:
-        """The newest user message, where the fold passes over it: an agent may work on it for hours. And a
-        tail that answers an older one has that before it, as many templates want a user to speak first.
-        """
-        newest = self._newest_user[covers]
-        if newest is None or begins_with_a_user_message(self._history, covers):
-            return ()
-        return (newest,)
-
     def _sum(self, numbers: tuple[int, ...]) -> int:
         return sum(self._tokens[number] for number in numbers)
-
-
-def _depth(fold: Fold) -> tuple[int, str]:
-    return fold.covers, fold.id
-
-
-def _newest_user_before_each(history: History) -> list[int | None]:
-    newest: list[int | None] = [None]
-    for number, position in enumerate(history.spoken):
-        newest.append(number if history.turns[position].role == "user" else newest[-1])
-    return newest

@@ -15,10 +15,8 @@ from proxy.fold.history import History, Turn, history
 TENANT = b"tenant"
 USUAL_TOKENS = 10
 
-ROLES = {
-    **{"s": "system", "d": "developer", "u": "user", "i": "user", "a": "assistant"},
-    **{"c": "assistant", "t": "tool", "x": "tool", "f": "assistant", "r": "function"},
-}
+ROLES = {"s": "system", "d": "developer", "u": "user", "i": "user", "a": "assistant"}
+ROLES |= {"c": "assistant", "t": "tool", "x": "tool", "f": "assistant", "r": "function"}
 
 
 def chat(line: str) -> History:

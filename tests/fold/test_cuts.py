@@ -14,7 +14,7 @@ from proxy.fold.cuts import (
     not_between_a_call_and_its_results,
 )
 from proxy.fold.history import History, Turn, history
-from tests.fold.chats import TENANT, any_histories, answering, calling, chat, turns, valid_histories
+from tests.fold.chats import TENANT, answering, any_histories, calling, chat, turns, valid_histories
 
 PLAIN = Turn(b"", "", b"", 1)
 

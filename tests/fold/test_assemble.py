@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from proxy.fold.assemble import assembled, belongs, sent
+from proxy.fold.tail import Allowance, deeper_cut
+from tests.fold.chats import body_of, chat, valid_histories
+from tests.fold.lanes import fold_of
+from tests.fold.validator import INSTRUCTING, faults, user_speaks_first
+
+
+def told(raw: bytes) -> list[str]:
+    return [message["content"] for message in json.loads(raw)["messages"]]
+
+
+def test_instructions_then_the_summary_then_the_tail() -> None:
+    past = chat("s u a d u a s u")
+    folded = assembled(body_of(past), past, fold_of(past, 2))
+    assert folded is not None
+    assert told(folded) == ["s at 0", "d at 3", "the first 2", "u at 4", "a at 5", "s at 6", "u at 7"]
+
+
+def test_what_is_kept_of_the_folded_stands_between_summary_and_tail() -> None:
+    past = chat("s u a u a a a")
+    folded = assembled(body_of(past), past, fold_of(past, 4, 0, 2))
+    assert folded is not None
+    assert told(folded) == ["s at 0", "the first 4", "u at 1", "u at 3", "a at 5", "a at 6"]
+
+
+def test_a_summary_may_be_of_several_messages() -> None:
+    past = chat("u a u")
+    pair = (b'{"role":"user","content":"so far"}', b'{"role":"assistant","content":"I see"}')
+    fold = msgspec.structs.replace(fold_of(past, 2), messages=pair)
+    assert sent(past, fold) == [*pair, past.turns[2].raw]
+
+
+def test_all_may_be_folded() -> None:
+    past = chat("s u a")
+    assert sent(past, fold_of(past, 2)) == [past.turns[0].raw, *fold_of(past, 2).messages]
+
+
+def test_nothing_but_the_messages_is_touched() -> None:
+    past = chat("u a u")
+    fold = fold_of(past, 2)
+    before, after = b'{ "x":1e400,\t"messages" : ', b' ,"seed":123456789012345678901, "x": "\\u00e9" }\n'
+    body = before + b"[ %b ]" % b" , ".join(turn.raw for turn in past.turns) + after
+    assert assembled(body, past, fold) == before + b"[%b]" % b",".join(sent(past, fold)) + after
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messages":[],"messages":[]}',
+        b'{"messages":[],"mess\\u0061ges":[]}',
+        b'{"model":"m","metadata":{"messages":[]}}',
+        b"{}",
+    ],
+)
+def test_a_body_without_its_messages_or_with_two_of_them_is_left_to_the_upstream(body: bytes) -> None:
+    past = chat("u a u")
+    assert assembled(body, past, fold_of(past, 2)) is None
+
+
+def test_a_fold_of_another_history_is_never_sent() -> None:
+    past, other = chat("u a u a u"), chat("u a a a u")
+    fold = fold_of(other, 4)
+    assert not belongs(fold, past)
+    assert assembled(body_of(past), past, fold) is None
+    assert assembled(body_of(past), past, fold_of(chat("u a u a u a u"), 6)) is None
+    assert belongs(fold_of(chat("u a u a u a u"), 2), past)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The messages of a request before and after."""
+
+    before: list[dict[str, Any]]
+    after: list[dict[str, Any]]
+
+
+@st.composite
+def folded_requests(draw: st.DrawFn) -> Folded:
+    past = draw(valid_histories)
+    deeper = deeper_cut(past, [], Allowance(draw(st.integers(0, 30_000)), 10**6))
+    assume(deeper is not None)
+    assert deeper is not None
+    body = body_of(past)
+    raw = assembled(body, past, fold_of(past, deeper.cut.covers, *deeper.cut.kept))
+    assert raw is not None
+    return Folded(json.loads(body)["messages"], json.loads(raw)["messages"])
+
+
+@given(folded_requests())
+def test_what_was_valid_stays_valid(request: Folded) -> None:
+    assert faults(request.before) == []
+    assert faults(request.after) == []
+    assert user_speaks_first(request.after) or not user_speaks_first(request.before)
+
+
+@given(folded_requests())
+def test_every_instruction_stays_in_its_order(request: Folded) -> None:
+    instructions = [message for message in request.after if message["role"] in INSTRUCTING]
+    summaries = [message for message in instructions if message["content"].startswith("the first ")]
+    assert len(summaries) == 1
+    instructions.remove(summaries[0])
+    assert instructions == [message for message in request.before if message["role"] in INSTRUCTING]
+
+
+@given(folded_requests())
+def test_whatever_is_kept_is_the_clients_own_and_in_its_order(request: Folded) -> None:
+    rest = iter(request.before)
+    assert all(message in rest for message in request.after if message["role"] not in INSTRUCTING)
