@@ -56,6 +56,7 @@ class ChatRequest:
     response_format: bytes = b""
     answer_limit: int | None = None  # how long the answer may be, where the client said so
     choices: int = 1
+    mended: bool = False  # read from a copy without its broken characters: not to be written into
 
     @property
     def has_tools(self) -> bool:
@@ -71,10 +72,14 @@ def read(raw: bytes, *, compressed: bool) -> ChatRequest:
     """What we cannot read is the upstream's business: it is forwarded all the same."""
     if compressed:
         return ChatRequest(raw, readable=False)
-    try:
-        fields = _decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ChatRequest(raw, readable=False)
+    if (fields := _fields(raw)) is not None:
+        return _request(raw, fields, mended=False)
+    if (fields := _fields(_without_half_characters(raw))) is not None:
+        return _request(raw, fields, mended=True)
+    return ChatRequest(raw, readable=False)
+
+
+def _request(raw: bytes, fields: _Fields, *, mended: bool) -> ChatRequest:
     named = isinstance(fields.model, str) and len(fields.model) <= _LONGEST_NAME
     model = fields.model if named else None
     return ChatRequest(
@@ -89,7 +94,30 @@ def read(raw: bytes, *, compressed: bool) -> ChatRequest:
         bytes(fields.response_format),
         _tokens(fields.max_completion_tokens) or _tokens(fields.max_tokens),
         _tokens(fields.n) or 1,
+        mended,
     )
+
+
+def _fields(raw: bytes) -> _Fields | None:
+    try:
+        return _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# Half of a pair: JavaScript clients that cut a text in the middle of an emoji send it, and servers take it.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_MOST_MENDED = 16 * 1024 * 1024
+
+
+def _without_half_characters(raw: bytes) -> bytes:
+    """For reading only, and of the same length: what is forwarded stays the client's own."""
+    if len(raw) > _MOST_MENDED or b"\\u" not in raw:
+        return b""
+    return _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], raw)
 
 
 def _tokens(value: object) -> int | None:
@@ -118,7 +146,7 @@ def asking_for_usage(request: ChatRequest) -> bytes | None:
 
     Spliced, not serialised again: key order, spacing, escapes and large numbers stay the client's own.
     """
-    if not request.readable or not request.streams or request.asks_for_usage:
+    if not request.readable or request.mended or not request.streams or request.asks_for_usage:
         return None
     raw, options = request.raw, request.stream_options
     if options is msgspec.UNSET:

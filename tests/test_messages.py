@@ -139,6 +139,22 @@ def test_a_name_longer_than_any_model_has_names_nothing() -> None:
     assert read(body, compressed=False).model is None
 
 
+@pytest.mark.parametrize(
+    "half", ["\\ud83d", "\\uDE00", "\\ude00\\ud83d", "a\\\\\\ud83d", "\\ud83d\\ud83d\\ude00"]
+)
+def test_half_of_an_emoji_hides_nothing_and_stays_in_what_is_forwarded(half: str) -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % half.encode()
+    chat = read(body, compressed=False)
+    assert (chat.readable, chat.model, chat.raw) == (True, "m", body)
+    assert len(chat.messages) == len(body) - len(b'{"model":"m","messages":}')
+
+
+def test_a_whole_emoji_and_what_only_looks_like_half_of_one_are_read_as_they_are() -> None:
+    content = b'"\\ud83d\\ude00 \\\\ud83d \\u00e9"'
+    broken_elsewhere = b'{"model":"m","stop":"\\ud800","messages":[{"role":"user","content":%b}]}' % content
+    assert content in read(broken_elsewhere, compressed=False).messages
+
+
 def test_what_is_counted_is_taken_in_the_clients_own_bytes() -> None:
     chat = read(
         b'{"messages" :  [ {"role":"user" , "content":1.10} ] , "tools":[ ],'
