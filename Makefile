@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test check bench bench-counting format lock clean
+.PHONY: run test test-thorough check bench bench-counting format lock clean
 
 run: $(VENV)/.run
 	$(BIN)/tailfold serve $(ARGS)
 
 test: $(VENV)/.dev
 	$(BIN)/pytest $(ARGS)
+
+# Ten thousand random histories where the everyday suite tries a hundred.
+test-thorough: $(VENV)/.dev
+	$(BIN)/pytest tests/fold --hypothesis-profile thorough $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
