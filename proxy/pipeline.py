@@ -140,11 +140,16 @@ class ChatPipeline:
                 self._asking.about(sized.model, credentials_in(incoming.headers))
         elif exchange.status not in _STRANGERS:
             self._sizing.answered(sized, None)
-            self._learn_from_refusal(sized, watched, exchange)
+        self._learn_from_refusal(sized, watched, exchange)
         exchange.spent(Stage.RECORD, began)
 
     def _learn_from_refusal(self, sized: Sized, watched: Watch, exchange: Exchange) -> None:
-        if (too_long := overflow(exchange.status, watched.said())) is not None:
+        said = watched.said()
+        if exchange.status < 300 and not (isinstance(said, dict) and said.get("error")):
+            return
+        # In a stream, and from some gateways, a refusal comes with a 200.
+        status = exchange.status if exchange.status >= 300 else None
+        if (too_long := overflow(status, said)) is not None:
             self._sizing.refused(sized, too_long)
             self._metrics.overflowed()
 

@@ -85,6 +85,8 @@ class ChatStream:
         self._splitter = EventSplitter()
         self.usage: Usage | None = None
         self.finished = False  # has the answer itself said that it is whole?
+        self.error: dict[str, Any] | None = None  # what the stream begins with, where it has gone wrong
+        self._begun = False
 
     def feed(self, data: bytes) -> bytes:
         shown = [event for event in self._splitter.feed(data) if not self._unasked(event)]
@@ -99,6 +101,8 @@ class ChatStream:
     def _unasked(self, event: bytes) -> bool:
         """Note what the event says; true if it is the usage chunk that the client did not ask for."""
         self.finished = self.finished or _finishes(event)
+        if not self._begun:
+            self._begin(event)
         if not _HAS_USAGE.search(event):
             return False
         chunk = _chunk_of(event)
@@ -111,6 +115,16 @@ class ChatStream:
             and isinstance(chunk.get("usage"), dict)
             and chunk.keys() <= _ENVELOPE
         )
+
+    def _begin(self, event: bytes) -> None:
+        """A refusal that came too late for a status is the first thing that a stream says."""
+        chunk = _chunk_of(event) if b"error" in event else None
+        if chunk is not None and chunk.get("error"):
+            self.error = chunk
+        elif chunk is not None and event.startswith(b"event: error"):
+            self.error = {"error": chunk}
+        # Comments, which keep a connection alive, are no beginning.
+        self._begun = b"data:" in event
 
 
 def _finishes(event: bytes) -> bool:

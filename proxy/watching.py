@@ -27,7 +27,7 @@ class Watch(Protocol):
     def usage(self) -> Usage | None: ...
 
     def said(self) -> object:
-        """A plain answer's JSON, after its last byte; None where it has none, or streams."""
+        """What a plain answer says, after its last byte, or the error that a stream began with; else None."""
 
     @property
     def cut(self) -> bool:
@@ -89,6 +89,19 @@ class WholeAnswer:
             return None
 
 
+class TextAnswer(WholeAnswer):
+    """Not JSON by its own account: a proxy's page, or a refusal that somebody has labelled badly."""
+
+    cut = False
+
+    @cached_property
+    def _answer(self) -> object:
+        try:
+            return self._decoder.feed(b"".join(self._copy)).decode(errors="replace")
+        except NotDecodable:
+            return None
+
+
 class StreamedAnswer:
     """An event stream that the client gets as it is; its events are read from a decoded copy."""
 
@@ -112,7 +125,7 @@ class StreamedAnswer:
         return self._stream.usage
 
     def said(self) -> object:
-        return None
+        return self._stream.error
 
     @property
     def cut(self) -> bool:
@@ -139,7 +152,7 @@ class FilteredStream:
         return self._stream.usage
 
     def said(self) -> object:
-        return None
+        return self._stream.error
 
     @property
     def cut(self) -> bool:
@@ -155,4 +168,6 @@ def watch(headers: Headers, *, hide_usage: bool) -> Watch:
         return Unwatched()
     if media_type == b"text/event-stream":
         return FilteredStream(decoder) if hide_usage else StreamedAnswer(decoder)
+    if media_type.startswith(b"text/"):
+        return TextAnswer(decoder)
     return WholeAnswer(decoder) if media_type.endswith(b"json") else Unwatched()

@@ -16,6 +16,7 @@ from proxy.counting.tokenizer import Encodings, Tokenizer
 from proxy.simulator import Simulator, SimulatorConfig
 from proxy.sizing import THRESHOLD, Shares
 from proxy.windows.facts import KnownModel, ModelFacts, Origin
+from tests.raw import raw_upstream
 from tests.running import Running, running
 from tests.simulator.talk import chat, user
 
@@ -112,6 +113,46 @@ async def test_an_overflow_teaches_the_window(session: aiohttp.ClientSession) ->
         assert too_long.status == 400
         assert limit(await talk(body)) == 8000 - 100 - 400
         assert proxy.metric("tailfold_overflows_total") == 1
+
+
+TOO_LONG = (
+    b'"message":"This model\'s maximum context length is 8192 tokens.","code":"context_length_exceeded"'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "media_type", "body"),
+    [
+        (b"400 Bad Request", b"application/json", b'{"error":{%b}}' % TOO_LONG),
+        (b"400 Bad Request", b"text/plain", b'{"error":{%b}}' % TOO_LONG),
+        (b"200 OK", b"application/json", b'{"error":{%b}}' % TOO_LONG),
+        (b"200 OK", b"text/event-stream", b': wait\n\ndata: {"error":{%b}}\n\n' % TOO_LONG),
+        (b"200 OK", b"text/event-stream", b"event: error\ndata: {%b}\n\n" % TOO_LONG),
+    ],
+    ids=["a status", "a badly labelled one", "a 200", "an event", "an event by its name"],
+)
+async def test_an_overflow_is_understood_in_whatever_form_it_comes(
+    session: aiohttp.ClientSession, status: bytes, media_type: bytes, body: bytes
+) -> None:
+    head = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (status, media_type, len(body))
+    async with raw_upstream() as upstream, running(upstream.base_url) as proxy:
+        upstream.answer = [head + body]
+        talk = Talk(session, proxy)
+        asking = {**chat(user("hello")), "max_tokens": 100, "stream": True}
+        assert limit(await talk(asking)) > 100_000
+        assert limit(await talk(asking)) == 8192 - 100 - 409
+        assert proxy.metric("tailfold_overflows_total") == 2
+
+
+async def test_an_answer_that_only_speaks_of_an_overflow_teaches_nothing(
+    session: aiohttp.ClientSession, upstream: Simulator
+) -> None:
+    async with running(upstream.base_url) as proxy:
+        talk = Talk(session, proxy)
+        asking = {**chat(user(TOO_LONG.decode())), "max_tokens": 100}
+        for stream in (False, True, False):
+            assert limit(await talk({**asking, "stream": stream})) > 100_000
+        assert proxy.metric("tailfold_overflows_total") == 0
 
 
 async def test_the_users_word_on_a_window_wins(session: aiohttp.ClientSession, upstream: Simulator) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.errors import UpstreamProtocolError
 from proxy.usage import Usage
-from proxy.watching import MAX_COPY, FilteredStream, StreamedAnswer, Unwatched, WholeAnswer, watch
+from proxy.watching import MAX_COPY, FilteredStream, StreamedAnswer, TextAnswer, Unwatched, WholeAnswer, watch
 from tests.raw import raw_upstream, request, wire
 from tests.running import running
 
@@ -26,7 +26,9 @@ def headers(media_type: bytes, encoding: bytes | None = None) -> list[tuple[byte
         (b"application/problem+json", False, WholeAnswer),
         (b"text/event-stream", False, StreamedAnswer),
         (b"Text/Event-Stream; charset=utf-8", True, FilteredStream),
-        (b"text/html", True, Unwatched),
+        (b"text/html", True, TextAnswer),
+        (b"text/plain", False, TextAnswer),
+        (b"image/png", False, Unwatched),
         (b"", False, Unwatched),
     ],
 )
