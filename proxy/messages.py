@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -42,7 +42,7 @@ _LONGEST_NAME = 512
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """`readable` is false where the body is not a JSON object, or is compressed."""
+    """`readable` is false where the body is not a JSON object, or compressed in an unknown way."""
 
     raw: bytes
     readable: bool
@@ -56,7 +56,7 @@ class ChatRequest:
     response_format: bytes = b""
     answer_limit: int | None = None  # how long the answer may be, where the client said so
     choices: int = 1
-    mended: bool = False  # read from a copy without its broken characters: not to be written into
+    copied: bool = False  # read from a decompressed or mended copy: `raw` is not to be written into
 
     @property
     def has_tools(self) -> bool:
@@ -73,13 +73,18 @@ def read(raw: bytes, *, compressed: bool) -> ChatRequest:
     if compressed:
         return ChatRequest(raw, readable=False)
     if (fields := _fields(raw)) is not None:
-        return _request(raw, fields, mended=False)
+        return _request(raw, fields, copied=False)
     if (fields := _fields(_without_half_characters(raw))) is not None:
-        return _request(raw, fields, mended=True)
+        return _request(raw, fields, copied=True)
     return ChatRequest(raw, readable=False)
 
 
-def _request(raw: bytes, fields: _Fields, *, mended: bool) -> ChatRequest:
+def read_decompressed(raw: bytes, plain: bytes) -> ChatRequest:
+    """What a compressed body says; it is forwarded as it came."""
+    return replace(read(plain, compressed=False), raw=raw, copied=True)
+
+
+def _request(raw: bytes, fields: _Fields, *, copied: bool) -> ChatRequest:
     named = isinstance(fields.model, str) and len(fields.model) <= _LONGEST_NAME
     model = fields.model if named else None
     return ChatRequest(
@@ -94,7 +99,7 @@ def _request(raw: bytes, fields: _Fields, *, mended: bool) -> ChatRequest:
         bytes(fields.response_format),
         _tokens(fields.max_completion_tokens) or _tokens(fields.max_tokens),
         _tokens(fields.n) or 1,
-        mended,
+        copied,
     )
 
 
@@ -146,7 +151,7 @@ def asking_for_usage(request: ChatRequest) -> bytes | None:
 
     Spliced, not serialised again: key order, spacing, escapes and large numbers stay the client's own.
     """
-    if not request.readable or request.mended or not request.streams or request.asks_for_usage:
+    if not request.readable or request.copied or not request.streams or request.asks_for_usage:
         return None
     raw, options = request.raw, request.stream_options
     if options is msgspec.UNSET:
@@ -160,13 +165,17 @@ def asking_for_usage(request: ChatRequest) -> bytes | None:
     return raw[:start] + _with_usage(raw[start:end] if options else b"{}") + raw[end:]
 
 
-def with_messages(raw: bytes, messages: bytes) -> bytes | None:
-    """The client's bytes with these for its messages; None where it has none, or has them twice."""
-    places = _places(raw, "messages")
-    if len(places) != 1:
+def with_messages(request: ChatRequest, messages: bytes) -> bytes | None:
+    """The client's bytes with these for its messages; None where they are there twice, or not at all."""
+    raw, own = request.raw, request.messages
+    if not own:
         return None
-    start, end = places[0]
-    return raw[:start] + messages + raw[end:]
+    start = raw.find(own)
+    before, after = raw[:start], raw[start + len(own) :]
+    # Nearly all of a long request is its messages: without them the rest is looked through in no time.
+    if _places(before + b"0" + after, "messages") != [(start, start + 1)]:
+        return None
+    return before + messages + after
 
 
 def _with_usage(options: bytes) -> bytes:

@@ -76,8 +76,7 @@ class ChatPipeline:
             self._record(incoming, sized, watched, exchange)
 
     def _receive(self, incoming: Incoming, exchange: Exchange) -> ChatRequest:
-        compressed = first(incoming.headers, b"content-encoding") is not None
-        chat = messages.read(incoming.body, compressed=compressed)
+        chat = _read(incoming.body, first(incoming.headers, b"content-encoding"))
         exchange.model, exchange.streams = chat.model, chat.streams
         return chat
 
@@ -152,6 +151,15 @@ class ChatPipeline:
         if (too_long := overflow(status, said)) is not None:
             self._sizing.refused(sized, too_long)
             self._metrics.overflowed()
+
+
+def _read(body: bytes, encoding: bytes | None) -> ChatRequest:
+    if encoding is None:
+        return messages.read(body, compressed=False)
+    try:
+        return messages.read_decompressed(body, decoder_for(encoding).feed(body))
+    except NotDecodable:
+        return messages.read(body, compressed=True)
 
 
 async def _names_stream_options(answer: Answer) -> bool:

@@ -77,6 +77,8 @@ class Sizing:
     def answered(self, sized: Sized, usage: Usage | None) -> Lesson:
         """After the answer: learn from what was billed."""
         lesson = self._counter.record(sized.tenant, sized.counted, usage)
+        if not sized.model:
+            return lesson  # it has no name to learn anything under
         if usage is not None and lesson.truncated:
             self._windows.learned.truncated(sized.model, usage.prompt)
         elif usage is not None:
@@ -84,7 +86,8 @@ class Sizing:
         return lesson
 
     def refused(self, sized: Sized, too_long: Overflow) -> None:
-        self._windows.learned.refused(sized.model, too_long, sized.counted.count.tokens, sized.declared)
+        if sized.model:
+            self._windows.learned.refused(sized.model, too_long, sized.counted.count.tokens, sized.declared)
 
     async def _patiently(self) -> None:
         try:

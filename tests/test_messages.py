@@ -258,12 +258,20 @@ def test_other_messages_are_put_in_and_not_a_byte_beside_them_changes(
         return
     end = raw.rindex(b"}")
     before, after = raw[:end] + b', "messages" : ', raw[end:]
-    assert (
-        with_messages(before + b'[{"role":"user","content":"]}"}]' + after, b"[1]") == before + b"[1]" + after
-    )
+    chat = read(before + b'[{"role":"user","content":"]}"}]' + after, compressed=False)
+    assert with_messages(chat, b"[1]") == before + b"[1]" + after
 
 
-def test_messages_that_stand_there_twice_or_not_at_all_are_left_alone() -> None:
-    assert with_messages(b'{"messages":[],"n":1,"messages":[]}', b"[1]") is None
-    assert with_messages(b'{"messages":[],"n":1,"m\\u0065ssages":[]}', b"[1]") is None
-    assert with_messages(b'{"metadata":{"messages":[]}}', b"[1]") is None
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"messages":[],"n":1,"messages":[]}',
+        b'{"messages":[1],"n":1,"messages":[2]}',
+        b'{"messages":[1],"n":1,"m\\u0065ssages":[2]}',
+        b'{"metadata":{"messages":[]}}',
+        b"{}",
+        b"[]",
+    ],
+)
+def test_messages_that_are_there_twice_or_not_at_all_are_left_alone(raw: bytes) -> None:
+    assert with_messages(read(raw, compressed=False), b"[3]") is None

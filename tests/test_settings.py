@@ -446,6 +446,8 @@ def test_models_can_stand_in_a_variable_as_json() -> None:
     ("text", "complaint"),
     [
         ("{m: {window: 0}}", "line 1: models: m: window: should be greater than 0"),
+        ("{m: {window: true}}", "line 1: models: m: window: should be a number"),
+        ("{'': {window: 5}}", "line 1: models: an entry has no name"),
         ("{m: {windw: 5}}", "line 1: models: m: windw: unknown; known are window, "),
         ("{m: {encoding: p50k}}", "line 1: models: m: encoding: should be 'o200k_base' or 'cl100k_base'"),
         ("{m: {images: by weight}}", "line 1: models: m: images: should be 'tiles-85-170', 'tiles-70-140', "),

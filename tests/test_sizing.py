@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -230,6 +232,27 @@ async def test_what_cannot_be_read_is_counted_by_its_bytes_and_forwarded(talk: T
     answer = await talk(body, **{"Content-Type": "application/json"})
     assert answer.status == 400
     assert counted(answer) == -(-len(body) // 3)
+
+
+async def test_a_compressed_request_is_counted_by_what_it_says_and_forwarded_as_it_came(
+    talk: Talk, upstream: Simulator
+) -> None:
+    plain = orjson.dumps({**chat(user(STORY)), "max_tokens": 1000, "stream": True})
+    packed = gzip.compress(plain)
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    answer = await talk(packed, **headers)
+    assert upstream.requests[-1].data == packed
+    assert counted(answer) == counted(await talk(plain, **{"Content-Type": "application/json"}))
+    assert limit(answer) == 120_600
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "made-up"])
+async def test_a_body_that_is_not_what_its_encoding_says_is_the_upstreams_business(
+    talk: Talk, encoding: str
+) -> None:
+    answer = await talk(b"not compressed", **{"Content-Encoding": encoding})
+    assert answer.status >= 400
+    assert answer.headers["X-Tailfold-Warning"] == "rough_count"
 
 
 # While counting takes its time.

@@ -32,6 +32,7 @@ from proxy.settings.values import (
     is_loopback,
     long_enough,
     mapping,
+    named,
     valid_host,
     valid_store,
     valid_upstream,
@@ -83,7 +84,7 @@ class Settings(BaseSettings):
         "Without it (null) one is made at the first start and kept in the store. Has no flag, because other "
         "users of a machine can see flags.",
     )
-    models: Annotated[dict[str, Model], BeforeValidator(mapping)] = Field(
+    models: Annotated[dict[str, Model], BeforeValidator(mapping), AfterValidator(named)] = Field(
         default={},
         description="What you know better of models, by name or pattern (`my-model`, `claude-*`): window, "
         "excludes_answer, max_output, encoding, images, factor, tool_prompt, threshold, retain_tokens, "

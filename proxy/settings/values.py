@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
@@ -123,7 +123,19 @@ def mapping(value: object) -> object:
         raise ValueError('should be JSON such as {"my-model": {"window": 8192}}') from None
 
 
-Tokens = Annotated[int, Field(gt=0, lt=2**40)]
+def a_number(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number")
+    return value
+
+
+def named(models: dict[str, Any]) -> dict[str, Any]:
+    if any(not name.strip() for name in models):
+        raise ValueError("an entry has no name")
+    return models
+
+
+Tokens = Annotated[int, BeforeValidator(a_number), Field(gt=0, lt=2**40)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Bytes = Annotated[
