@@ -29,6 +29,7 @@ _MAKERS = {
     "moonshot": ("kimi-", "moonshot-"),
     "zai": ("glm-",),
     "perplexity": ("sonar",),
+    "fireworks_ai": ("accounts/fireworks/",),
 }
 
 _GOOGLE = frozenset(["gemini", "vertex_ai-language-models"])

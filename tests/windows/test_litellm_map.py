@@ -52,6 +52,7 @@ def test_reading_it_does_not_import_litellm() -> None:
         ("anyscale/huggingfaceh4/zephyr-7b-beta", ModelFacts(16_384, None, 16_384)),
         ("xai/grok-4.3", ModelFacts(1_000_000, None, 1_000_000)),
         ("grok-4.3", ModelFacts(1_000_000, None, 1_000_000)),
+        ("accounts/fireworks/models/llama-v3p1-8b-instruct", ModelFacts(131_072, None, 16_384)),
         ("gpt-5.5-cyber", ModelFacts()),
         ("text-embedding-3-small", None),
         ("dall-e-3", None),
