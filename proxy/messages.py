@@ -166,9 +166,9 @@ def asking_for_usage(request: ChatRequest) -> bytes | None:
 
 
 def with_messages(request: ChatRequest, messages: bytes) -> bytes | None:
-    """The client's bytes with these for its messages; None where they are there twice, or not at all."""
+    """The client's bytes with these for its messages; None where they are not in there, or are twice."""
     raw, own = request.raw, request.messages
-    if not own:
+    if not own or request.copied:
         return None
     start = raw.find(own)
     before, after = raw[:start], raw[start + len(own) :]

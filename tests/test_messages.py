@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.messages import asking_for_usage, items, read, role_of, with_messages
+from proxy.messages import asking_for_usage, items, read, read_decompressed, role_of, with_messages
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -112,7 +112,7 @@ def test_a_huge_string_is_passed_over_in_little_memory() -> None:
     """In a process of its own that may not have more: going back step by step would need gigabytes."""
     code = """
 import resource
-from proxy.messages import asking_for_usage, items, read, role_of, with_messages
+from proxy.messages import asking_for_usage, items, read, read_decompressed, role_of, with_messages
 resource.setrlimit(resource.RLIMIT_AS, (700 * 2**20,) * 2)
 image = b"QUJD" * 5_000_000
 raw = b'{"stream":true,"stream_options":{},"messages":[{"role":"user","content":"' + image + b'"}]}'
@@ -275,3 +275,10 @@ def test_other_messages_are_put_in_and_not_a_byte_beside_them_changes(
 )
 def test_messages_that_are_there_twice_or_not_at_all_are_left_alone(raw: bytes) -> None:
     assert with_messages(read(raw, compressed=False), b"[3]") is None
+
+
+def test_a_request_that_was_read_from_a_copy_has_its_messages_left_alone() -> None:
+    plain = b'{"messages":[{"role":"user","content":"hello"}]}'
+    broken = plain.replace(b"hello", b"\\ud83d")
+    assert with_messages(read_decompressed(b"compressed", plain), b"[1]") is None
+    assert with_messages(read(broken, compressed=False), b"[1]") is None

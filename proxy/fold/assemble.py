@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from proxy.fold.history import History
 from proxy.fold.record import Fold
-from proxy.messages import with_messages
+from proxy.messages import ChatRequest, with_messages
 
 
-def assembled(body: bytes, history: History, fold: Fold) -> bytes | None:
-    """The client's request, folded. None where the fold belongs to another history, or where the body names
-    its messages twice and nobody knows which of them the upstream would take.
+def assembled(request: ChatRequest, history: History, fold: Fold) -> bytes | None:
+    """The body of the client's request, folded. None where the fold belongs to another history, or where the
+    request has its messages twice and nobody knows which of them the upstream would take.
     """
     if not belongs(fold, history):
         return None
-    return with_messages(body, b"[%b]" % b",".join(sent(history, fold)))
+    return with_messages(request, b"[%b]" % b",".join(sent(history, fold)))
 
 
 def belongs(fold: Fold, history: History) -> bool:

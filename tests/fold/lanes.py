@@ -13,7 +13,7 @@ from proxy.fold.history import History
 from proxy.fold.plan import FoldPolicy, Keep, Known, Make, Plan, Reuse, Situation, plan
 from proxy.fold.record import Fold, Kind, Trigger
 from proxy.fold.tail import Cut
-from tests.fold.chats import body_of
+from tests.fold.chats import body_of, request_of
 
 USUAL = FoldPolicy()
 EIGHT_THOUSAND = budget(Window(8_000), 100, Shares())
@@ -114,11 +114,10 @@ class Lane:
         assert self.folds.setdefault(made.prefix, made) is made  # or the plan was for something known
 
     def _request(self, past: History, used: Fold | None) -> Request:
-        body = body_of(past)
         size = size_of(past, self.fixed, used)
         if used is None:
-            return Request(body, [turn.raw for turn in past.turns], size, None)
-        folded = assembled(body, past, used)
+            return Request(body_of(past), [turn.raw for turn in past.turns], size, None)
+        folded = assembled(request_of(past), past, used)
         assert folded is not None
         return Request(folded, sent(past, used), size, used)
 

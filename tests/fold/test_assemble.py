@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from proxy.fold.assemble import assembled, belongs, sent
 from proxy.fold.tail import Allowance, deeper_cut
-from tests.fold.chats import body_of, chat, valid_histories
+from proxy.messages import read
+from tests.fold.chats import body_of, chat, request_of, valid_histories
 from tests.fold.lanes import fold_of
 from tests.fold.validator import INSTRUCTING, faults, user_speaks_first
 
@@ -22,14 +23,14 @@ def told(raw: bytes) -> list[str]:
 
 def test_instructions_then_the_summary_then_the_tail() -> None:
     past = chat("s u a d u a s u")
-    folded = assembled(body_of(past), past, fold_of(past, 2))
+    folded = assembled(request_of(past), past, fold_of(past, 2))
     assert folded is not None
     assert told(folded) == ["s at 0", "d at 3", "the first 2", "u at 4", "a at 5", "s at 6", "u at 7"]
 
 
 def test_what_is_kept_of_the_folded_stands_between_summary_and_tail() -> None:
     past = chat("s u a u a a a")
-    folded = assembled(body_of(past), past, fold_of(past, 4, 0, 2))
+    folded = assembled(request_of(past), past, fold_of(past, 4, 0, 2))
     assert folded is not None
     assert told(folded) == ["s at 0", "the first 4", "u at 1", "u at 3", "a at 5", "a at 6"]
 
@@ -51,7 +52,10 @@ def test_nothing_but_the_messages_is_touched() -> None:
     fold = fold_of(past, 2)
     before, after = b'{ "x":1e400,\t"messages" : ', b' ,"seed":123456789012345678901, "x": "\\u00e9" }\n'
     body = before + b"[ %b ]" % b" , ".join(turn.raw for turn in past.turns) + after
-    assert assembled(body, past, fold) == before + b"[%b]" % b",".join(sent(past, fold)) + after
+    assert (
+        assembled(read(body, compressed=False), past, fold)
+        == before + b"[%b]" % b",".join(sent(past, fold)) + after
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,15 +69,15 @@ def test_nothing_but_the_messages_is_touched() -> None:
 )
 def test_a_body_without_its_messages_or_with_two_of_them_is_left_to_the_upstream(body: bytes) -> None:
     past = chat("u a u")
-    assert assembled(body, past, fold_of(past, 2)) is None
+    assert assembled(read(body, compressed=False), past, fold_of(past, 2)) is None
 
 
 def test_a_fold_of_another_history_is_never_sent() -> None:
     past, other = chat("u a u a u"), chat("u a a a u")
     fold = fold_of(other, 4)
     assert not belongs(fold, past)
-    assert assembled(body_of(past), past, fold) is None
-    assert assembled(body_of(past), past, fold_of(chat("u a u a u a u"), 6)) is None
+    assert assembled(request_of(past), past, fold) is None
+    assert assembled(request_of(past), past, fold_of(chat("u a u a u a u"), 6)) is None
     assert belongs(fold_of(chat("u a u a u a u"), 2), past)
 
 
@@ -91,10 +95,9 @@ def folded_requests(draw: st.DrawFn) -> Folded:
     deeper = deeper_cut(past, [], Allowance(draw(st.integers(0, 30_000)), 10**6))
     assume(deeper is not None)
     assert deeper is not None
-    body = body_of(past)
-    raw = assembled(body, past, fold_of(past, deeper.cut.covers, *deeper.cut.kept))
+    raw = assembled(request_of(past), past, fold_of(past, deeper.cut.covers, *deeper.cut.kept))
     assert raw is not None
-    return Folded(json.loads(body)["messages"], json.loads(raw)["messages"])
+    return Folded(json.loads(body_of(past))["messages"], json.loads(raw)["messages"])
 
 
 @given(folded_requests())

@@ -15,7 +15,7 @@ from proxy.fold.assemble import assembled
 from proxy.fold.history import INSTRUCTING, History, Turn, history
 from proxy.fold.plan import FoldPolicy, Keep, Make, Reuse, plan
 from proxy.fold.tail import Allowance, Cut, deeper_cut
-from tests.fold.chats import TENANT, any_histories, body_of, chat, groups, joined, turns
+from tests.fold.chats import TENANT, any_histories, body_of, chat, groups, joined, request_of, turns
 from tests.fold.lanes import EIGHT_THOUSAND, Lane, Request, fold_of, situation
 from tests.fold.validator import faults, user_speaks_first
 
@@ -197,7 +197,7 @@ def conversations(draw: st.DrawFn) -> list[tuple[list[Turn], bool]]:
     """What each request says, and whether it goes on from the one before it."""
     parts = draw(st.lists(groups(), min_size=1, max_size=3))
     requests = [(joined(parts), True)]
-    for added in draw(st.lists(st.lists(groups(), min_size=1, max_size=4), max_size=20)):
+    for added in draw(st.lists(st.lists(groups(), min_size=1, max_size=4), min_size=3, max_size=20)):
         edited = draw(st.integers(0, 9)) == 0
         if edited:
             parts = parts[: draw(st.integers(0, len(parts) - 1))]
@@ -310,9 +310,10 @@ def test_an_agent_works_two_hundred_steps_on_one_message() -> None:
 
 def test_a_thousand_messages_are_planned_and_assembled_in_under_a_tenth_of_a_second() -> None:
     past = chat("s " + "u:50 c2:50 t:50 t:50 a:50 " * 200)
+    request = request_of(past)
     before = process_time()
     found = plan(situation(past, EIGHT_THOUSAND))
     assert isinstance(found, Make)
     fold = fold_of(past, found.cut.covers, *found.cut.kept)
-    assert assembled(body_of(past), past, fold) is not None
+    assert assembled(request, past, fold) is not None
     assert process_time() - before < 0.1
