@@ -7,6 +7,8 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit, urlunsplit
 
+from pydantic import SecretStr
+
 from proxy.counting.counter import Counter, Manner
 from proxy.counting.knowledge import Knowledge
 from proxy.counting.measuring import Measurer
@@ -19,7 +21,8 @@ from proxy.pipeline import ChatPipeline
 from proxy.ports import NOBODY, Space
 from proxy.settings import Settings
 from proxy.sizing import Shares, Sizing, manner_of
-from proxy.store import open_store
+from proxy.store import PAUSE, open_store
+from proxy.store.slots import Slot
 from proxy.store.writing import LateWriter
 from proxy.tasks import Tasks
 from proxy.upstream import Timeouts, Upstream
@@ -33,7 +36,7 @@ from proxy.windows.resolve import Silence, Windows
 _REMEMBERED_BYTES = 64 * 1024**2
 # Counting lets go of the interpreter's lock, so one thread per core would do; a request rarely needs any.
 _COUNTING_THREADS = 2
-_SECRET = b"secret"
+_SECRET = Slot(NOBODY, Space.SERVER, b"secret")
 _WRITING_AT_THE_END = 2.0
 _ASKING = Timeouts(connect=5.0, first_byte=10.0, idle=10.0)
 
@@ -41,14 +44,30 @@ _ASKING = Timeouts(connect=5.0, first_byte=10.0, idle=10.0)
 class Rooms:
     """Everything that outlives a request, from the upstream's connections to what is remembered."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, tasks: Tasks, encodings: Encodings) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        tasks: Tasks,
+        encodings: Encodings,
+        *,
+        store_pause: float = PAUSE,
+    ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._tasks = tasks
         timeouts = Timeouts(settings.timeouts.connect, settings.timeouts.first_byte, settings.timeouts.idle)
         origin = _origin(settings)
         self.upstream = Upstream(settings.upstream, origin, timeouts, metrics, tasks)
-        self._store = open_store(settings.store_url, tasks, on_outage=metrics.store_outage)
+        self._secret = _said_or_made(settings.secret)
+        self._tenants = Tenants(self._secret)
+        self._store = open_store(
+            settings.store_url,
+            tasks,
+            on_outage=metrics.store_outage,
+            on_overruled=self._overruled,
+            pause=store_pause,
+        )
         self._writer = LateWriter(self._store, tasks)
         self._pool = ThreadPoolExecutor(_COUNTING_THREADS, thread_name_prefix="counting")
         self._encodings = encodings
@@ -59,9 +78,10 @@ class Rooms:
         self._asking = Asking(self._asked_at, settings.upstream, self._writer, tasks)
 
     async def pipeline(self) -> ChatPipeline:
+        await self._settle_secret()
         return ChatPipeline(
             self.upstream,
-            Tenants(await self._secret()),
+            self._tenants,
             self._sizing(),
             self._asking if self._settings.windows.ask else None,
             self._metrics,
@@ -84,11 +104,17 @@ class Rooms:
         self.upstream.close()
         self._asked_at.close()
 
-    async def _secret(self) -> bytes:
-        """The user's, else one that is made once and kept in the store."""
-        if self._settings.secret is not None:
-            return self._settings.secret.get_secret_value().encode()
-        return await self._store.put_new(NOBODY, Space.SERVER, _SECRET, secrets.token_bytes(32), ttl=None)
+    async def _settle_secret(self) -> None:
+        """Where the user gives none, the store's: ours only if that has none yet, or cannot be asked."""
+        if self._settings.secret is None:
+            self._tenants.use(await self._store.put_new(*_SECRET, self._secret, ttl=None))
+
+    def _overruled(self, slot: Slot, theirs: bytes) -> None:
+        """The store could not be asked at the start, and has a secret after all. Callers get the names back
+        under which it knows them; what was learned under the others is lost, and is learned again.
+        """
+        if slot == _SECRET:
+            self._tenants.use(theirs)
 
     def _sizing(self) -> Sizing:
         recollection = Recollection(_REMEMBERED_BYTES)
@@ -110,6 +136,10 @@ class Rooms:
         finally:
             self._models_read.set()
         await run(self._pool, self._encodings.load, DEFAULT)
+
+
+def _said_or_made(secret: SecretStr | None) -> bytes:
+    return secrets.token_bytes(32) if secret is None else secret.get_secret_value().encode()
 
 
 def _root(upstream: str) -> str:

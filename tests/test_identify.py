@@ -92,6 +92,13 @@ def test_another_server_knows_the_caller_by_another_name() -> None:
     assert Tenants(b"another").of([header], TARGET) != named(header)
 
 
+def test_under_another_secret_a_caller_has_the_name_that_it_always_had_there() -> None:
+    header = (b"Authorization", b"Bearer sk-1")
+    tenants = Tenants(b"another")
+    tenants.use(SECRET)
+    assert tenants.of([header], TARGET) == named(header)
+
+
 def everything_reachable_from(root: object) -> Iterator[object]:
     seen, waiting = {id(root)}, [root]
     while waiting:

@@ -11,19 +11,27 @@ import structlog
 
 from proxy.ports import Store
 from proxy.settings import masked
-from proxy.store.guarded import GuardedStore
+from proxy.store.guarded import PAUSE, GuardedStore
+from proxy.store.interim import OnOverruled, unheard
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 
-__all__ = ["open_store"]
+__all__ = ["PAUSE", "open_store"]
 
 log = structlog.get_logger("tailfold")
 
 _SQLITE = "sqlite:///"
 
 
-def open_store(url: str, tasks: Tasks, *, on_outage: Callable[[str], None]) -> Store:
+def open_store(
+    url: str,
+    tasks: Tasks,
+    *,
+    on_outage: Callable[[str], None],
+    on_overruled: OnOverruled = unheard,
+    pause: float = PAUSE,
+) -> Store:
     """The store for a URL that the settings have accepted. Nothing is touched before it is first used."""
     if url.startswith(_SQLITE):
         path = sqlite_path(url)
@@ -34,7 +42,9 @@ def open_store(url: str, tasks: Tasks, *, on_outage: Callable[[str], None]) -> S
                 on_outage("corrupt")
             return store
 
-        return GuardedStore(open_file, tasks, url=url, on_outage=on_outage)
+        return GuardedStore(
+            open_file, tasks, url=url, on_outage=on_outage, on_overruled=on_overruled, pause=pause
+        )
     if not url.startswith("memory://"):
         log.warning(
             "Redis comes in a later version, state is kept in memory and ends with the process",

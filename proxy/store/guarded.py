@@ -11,7 +11,7 @@ import structlog
 
 from proxy.ports import NOBODY, Space, Store, StoreUnavailable
 from proxy.settings import masked
-from proxy.store.interim import Interim
+from proxy.store.interim import Interim, OnOverruled, unheard
 from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
 from proxy.store.slots import Slot
@@ -26,6 +26,8 @@ _DELETED_AT_ONCE = 32  # freeing a large value takes its time, and one may ask f
 _SLOWEST_DISK = 8 * 1024**2  # bytes in a second: less than that is an outage
 _PROOF = b"reachable"
 
+PAUSE = 30.0  # seconds until a store that has failed is tried again
+
 
 def _uncounted(_reason: str) -> None:
     pass
@@ -35,7 +37,8 @@ class GuardedStore:
     """The primary is opened in the background by the first who asks, anew `pause` seconds after a failure.
 
     What was put during an outage is forgotten afterwards, but for the winners of `put_new`, which `Interim`
-    holds on to. Claims are made in memory meanwhile, so that two processes may do the same work.
+    holds on to; where one has to give way, `on_overruled` is told what holds from then on. Claims are made in
+    memory meanwhile, so that two processes may do the same work.
     """
 
     def __init__(
@@ -46,14 +49,15 @@ class GuardedStore:
         url: str,
         fallback: Store | None = None,
         on_outage: Callable[[str], None] = _uncounted,
+        on_overruled: OnOverruled = unheard,
         time_limit: float = 0.25,
-        pause: float = 30.0,
+        pause: float = PAUSE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open_primary = open_primary
         self._tasks = tasks
         self._url = masked(url)
-        self._interim = Interim(fallback or MemoryStore())
+        self._interim = Interim(fallback or MemoryStore(), on_overruled)
         self._on_outage = on_outage
         self._time_limit = time_limit
         self._pause = pause
@@ -165,7 +169,7 @@ class GuardedStore:
         self._in_outage = True
         reason = problem.reason if isinstance(problem, Outage) else "unavailable"
         log.warning(
-            "the store cannot be used, state is kept in memory until it can",
+            "the store cannot be used, what is learned meanwhile is kept in memory and not written later",
             store=self._url,
             reason=reason,
             problem=str(problem),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from proxy.ports import Space, Store
 from proxy.store.outage import Outage
@@ -15,16 +15,26 @@ _AT_HAND = frozenset({Space.FOLDS})
 _AT_HAND_FOR = 3600.0
 _MOST_OWN = 20_000  # winners of one space; the oldest are no longer held
 
+OnOverruled = Callable[[Slot, bytes], None]  # with what the primary has in place of ours
+
+
+def unheard(_slot: Slot, _theirs: bytes) -> None:
+    pass
+
 
 class Interim:
     """A winner that this process was given by `put_new` stays the winner for it, as long as it lives and as
     far as the memory reaches. One that was found during an outage is told to the primary afterwards; if that
     has another one by then, ours still holds here. Two processes then send one prefix in two forms, each of
     them always in its own: that costs a place in the provider's cache and nothing else.
+
+    What is kept for good is another matter: everything hangs on it, after the next start as well, so there
+    ours gives way to the primary's, and `on_overruled` hears of it.
     """
 
-    def __init__(self, memory: Store) -> None:
+    def __init__(self, memory: Store, on_overruled: OnOverruled = unheard) -> None:
         self._memory = memory
+        self._on_overruled = on_overruled
         # Where the memory's answer goes before the primary's: with its time to live, for telling the primary.
         self._own: defaultdict[Space, dict[Slot, float | None]] = defaultdict(dict)
 
@@ -97,9 +107,18 @@ class Interim:
     async def _tell(self, primary: Store, slot: Slot, ttl: float | None) -> None:
         tenant, space, key = slot
         ours = (await self._memory.get(tenant, space, [key])).get(key)
-        agrees = ours is None or await primary.put_new(tenant, space, key, ours, ttl=ttl) == ours
-        if agrees and ttl is not None:
-            self._own[space].pop(slot, None)
+        winner = None if ours is None else await primary.put_new(tenant, space, key, ours, ttl=ttl)
+        if winner == ours:
+            if ttl is not None:
+                self._own[space].pop(slot, None)
+        elif ttl is None and winner is not None:
+            await self._give_way(slot, winner)
+
+    async def _give_way(self, slot: Slot, theirs: bytes) -> None:
+        tenant, space, key = slot
+        await self._memory.delete(tenant, space, [key])
+        await self._memory.put_new(tenant, space, key, theirs, ttl=None)
+        self._on_overruled(slot, theirs)
 
     def _own_keys(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> set[bytes]:
         # Counts are asked for by the thousand and never decided: that must cost nothing.

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from proxy.ports import NOBODY, Space, Store, StoreUnavailable
 from proxy.store.guarded import GuardedStore
 from proxy.store.outage import Outage, Reason
+from proxy.store.slots import Slot
 from proxy.store.sqlite import SqliteStore
 from proxy.store.sqlite_file import FileOptions
 from proxy.tasks import Tasks
@@ -29,12 +30,14 @@ class Guarding:
         self.clock = Clock()
         self.tasks = Tasks()
         self.outages: list[str] = []
+        self.overruled: list[tuple[Slot, bytes]] = []
         self.opened = 0
         self.store = GuardedStore(
             self.open,
             self.tasks,
             url=URL,
             on_outage=self.outages.append,
+            on_overruled=lambda slot, theirs: self.overruled.append((slot, theirs)),
             time_limit=PATIENCE,
             clock=self.clock,
         )
@@ -171,17 +174,42 @@ async def test_a_secret_settled_during_an_outage_holds_and_reaches_the_primary(g
     await guarding.after_the_pause()
     assert await guarding.settle(b"another") == b"ours"
     assert await guarding.primary.get(NOBODY, Space.SERVER, [b"secret"]) == {b"secret": b"ours"}
+    assert guarding.overruled == []
 
 
-async def test_a_secret_settled_during_an_outage_holds_though_the_primary_has_another(
+async def test_a_secret_settled_during_an_outage_gives_way_to_the_one_that_the_primary_has(
     guarding: Guarding,
 ) -> None:
     await guarding.primary.put_new(NOBODY, Space.SERVER, b"secret", b"theirs", ttl=None)
     guarding.fail()
     assert await guarding.settle(b"ours") == b"ours"
     guarding.primary.trouble = None
+    for _ in range(2):  # through another outage as well
+        await guarding.after_the_pause()
+        assert await guarding.settle(b"another") == b"theirs"
+        guarding.fail()
+        assert await guarding.settle(b"another") == b"theirs"
+        guarding.primary.trouble = None
+    assert guarding.overruled == [(Slot(NOBODY, Space.SERVER, b"secret"), b"theirs")]
+
+
+async def test_of_two_processes_that_start_in_an_outage_both_come_to_the_secret_of_the_first(
+    guarding: Guarding,
+) -> None:
+    guarding.fail()
+    await guarding.settle(b"ours")
+    tasks, overruled, clock = Tasks(), list[bytes](), Clock()
+    other = GuardedStore(
+        guarding.open, tasks, url=URL, on_overruled=lambda _, theirs: overruled.append(theirs), clock=clock
+    )
+    assert await other.put_new(NOBODY, Space.SERVER, b"secret", b"the other's", ttl=None) == b"the other's"
+    guarding.primary.trouble = None
     await guarding.after_the_pause()
-    assert await guarding.settle(b"another") == b"ours"
+    clock.now += 30
+    await other.get(NOBODY, Space.COUNTS, [b"anything"])
+    await tasks.close(timeout=PATIENCE)
+    assert (guarding.overruled, overruled) == ([], [b"ours"])
+    await other.close()
 
 
 async def test_a_secret_of_the_primary_holds_during_an_outage(guarding: Guarding) -> None:

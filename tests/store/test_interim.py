@@ -10,6 +10,7 @@ from proxy.store.slots import Slot
 from tests.store.doubles import FOREVER, Clock, Switched
 
 PREFIX = Slot(NOBODY, Space.FOLDS, b"prefix")
+SECRET = Slot(NOBODY, Space.SERVER, b"secret")
 
 
 class Between:
@@ -17,7 +18,8 @@ class Between:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.interim = Interim(MemoryStore(clock=self.clock))
+        self.overruled: list[tuple[Slot, bytes]] = []
+        self.interim = Interim(MemoryStore(clock=self.clock), self._overruled)
         self.primary = Switched()
 
     async def fold(self, value: bytes, key: bytes = b"prefix") -> bytes:
@@ -28,6 +30,9 @@ class Between:
 
     async def told(self, key: bytes = b"prefix") -> bytes | None:
         return (await self.primary.get(NOBODY, Space.FOLDS, [key])).get(key)
+
+    def _overruled(self, slot: Slot, theirs: bytes) -> None:
+        self.overruled.append((slot, theirs))
 
 
 @pytest.fixture
@@ -51,6 +56,7 @@ async def test_where_the_primary_has_another_winner_ours_goes_first(between: Bet
     assert await between.agreed({b"prefix": b"theirs"}) == b"ours"
     assert await between.interim.decided(PREFIX, b"theirs", FOREVER) == b"ours"
     assert await between.told() == b"theirs"
+    assert between.overruled == []
 
 
 async def test_of_two_answers_at_once_the_first_holds(between: Between) -> None:
@@ -62,13 +68,24 @@ async def test_of_two_answers_at_once_the_first_holds(between: Between) -> None:
 
 
 async def test_what_is_kept_for_good_is_held_and_told_at_every_opening(between: Between) -> None:
-    secret = Slot(NOBODY, Space.SERVER, b"secret")
-    assert await between.interim.decided(secret, b"first", None) == b"first"
-    assert await between.interim.decided(secret, b"second", None) == b"first"
+    assert await between.interim.decided(SECRET, b"first", None) == b"first"
+    assert await between.interim.decided(SECRET, b"second", None) == b"first"
     for _ in range(2):
         between.primary = Switched()
         await between.interim.tell(between.primary)
         assert await between.primary.get(NOBODY, Space.SERVER, [b"secret"]) == {b"secret": b"first"}
+    assert between.overruled == []
+
+
+async def test_what_is_kept_for_good_gives_way_to_the_primary_s_and_that_is_told_once(
+    between: Between,
+) -> None:
+    await between.primary.put_new(*SECRET, b"theirs", ttl=None)
+    assert await between.interim.put_new(*SECRET, b"ours", ttl=None) == b"ours"
+    for _ in range(2):
+        await between.interim.tell(between.primary)
+        assert await between.interim.put_new(*SECRET, b"another", ttl=None) == b"theirs"
+    assert between.overruled == [(SECRET, b"theirs")]
 
 
 async def test_what_is_found_while_the_primary_is_being_told_is_told_as_well(between: Between) -> None:
