@@ -104,9 +104,16 @@ def parted(text: str) -> tuple[str, Index]:
 
 
 def survivors(text: str, folded: Iterable[Turn]) -> float:
-    """The share of file names, identifiers, numbers and addresses in the folded turns that the text has."""
+    """The share of file names, identifiers, numbers and addresses in the folded turns that the text has.
+
+    Of a tool's result neither plain numbers nor names count: in a listing they are lines and variables.
+    """
     there = set(_facts(text))
-    wanted = {fact for turn in folded for part in _parts(utterance(turn.raw)) for fact in _facts(part)}
+    wanted: set[tuple[Kind, str]] = set()
+    for turn in folded:
+        said = utterance(turn.raw)
+        for part in _parts(said):
+            wanted.update(_facts(part, of_a_result=said.is_result))
     return len(wanted & there) / len(wanted) if wanted else 1.0
 
 
@@ -291,9 +298,11 @@ def _last_name(path: str) -> str:
     return path.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
-def _facts(text: str) -> Iterator[tuple[Kind, str]]:
+def _facts(text: str, *, of_a_result: bool = False) -> Iterator[tuple[Kind, str]]:
     """Artefacts as they are compared: a file by its name, wherever it lies; a number without its commas."""
     for kind, item in _items(text):
+        if of_a_result and (kind is Kind.NAME or item.isdigit()):
+            continue
         match kind:
             case Kind.FILE:
                 yield kind, _last_name(item)

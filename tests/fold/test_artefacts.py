@@ -199,6 +199,10 @@ def test_survivors_are_what_is_still_there() -> None:
     assert survivors("", [user("hello there")]) == 1.0
 
 
+def test_lines_and_variables_of_a_listing_are_no_facts() -> None:
+    assert survivors("main.py", [result("main.py\n  101  my_local_name = 7\n  102  otherName()")]) == 1.0
+
+
 def test_arguments_are_read_without_their_escapes() -> None:
     folded = [calls("write", '{"text":"one\\nmain.py\\n\\"x_y_z_name\\""}')]
     assert survivors("main.py x_y_z_name", folded) == 1.0
