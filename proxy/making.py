@@ -1,0 +1,148 @@
+"""From a cut to a fold: the text is written by a model, in as many steps as its window asks for, or picked
+without one where no model can be asked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from proxy.fold import artefacts, wording
+from proxy.fold.extract import extract
+from proxy.fold.history import History, Turn
+from proxy.fold.record import Fold, Kind, Trigger
+from proxy.fold.tail import Cut
+from proxy.fold.transcript import Chunk, chunks
+from proxy.fold.wording import Role
+from proxy.headers import Headers
+from proxy.summarizer import Summarizer, SummaryFailed, Wanted, Written
+
+# Of the summary model's window, for what is said around a transcript.
+_AROUND = 1_000
+_LEAST_CHUNK = 500
+# Of a summary's tokens, for the index of what was touched.
+_INDEX_SHARE = 4
+# An answer that is no summary is asked for once more, and then taken for a failure.
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A fold that is to be made."""
+
+    history: History
+    cut: Cut
+    model: str  # the conversation's own
+    preferred: str | None  # the model to ask first
+    window: int  # of the model that writes
+    credentials: Headers
+    role: Role
+    prompt: str = "general"
+    most_tokens: int | None = None  # for the summary, whatever it replaces
+    trigger: Trigger = Trigger.AUTO
+
+    @property
+    def told(self) -> Sequence[Turn]:
+        """What the summary adds to the one that it goes on from."""
+        numbers = range(self.first, self.cut.covers)
+        return [self.history.turns[self.history.spoken[number]] for number in numbers]
+
+    @property
+    def first(self) -> int:
+        """The number of the first of them."""
+        return self.cut.base.covers if self.cut.base else 0
+
+    @property
+    def original_tokens(self) -> int:
+        """Of all that the fold stands for, as far as it was not told before."""
+        before = self.cut.base.summary_tokens if self.cut.base else 0
+        return before + sum(turn.tokens for turn in self.told)
+
+    @property
+    def limit(self) -> int:
+        return wording.limit_for(self.original_tokens, self.most_tokens)
+
+
+class Maker:
+    def __init__(
+        self,
+        summarizer: Summarizer,
+        count: Callable[[str], int],
+        *,
+        clock: Callable[[], float] = time.time,
+        name: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self._summarizer = summarizer
+        self._count = count
+        self._clock = clock
+        self._name = name
+
+    async def summary(self, job: Job) -> Fold:
+        """By a model. Raises SummaryFailed."""
+        text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
+        model = job.model
+        for chunk in chunks(job.told, self._chunk_tokens(job, text), job.first):
+            written = await self._written(job, chunk, text)
+            text, model = wording.answer_text(written.message), written.model
+        index = artefacts.index(job.told, index)
+        whole = artefacts.with_index(text, index.text(job.limit // _INDEX_SHARE, self._count))
+        return self._fold(job, whole, Kind.SUMMARY, model)
+
+    def extract(self, job: Job) -> Fold:
+        """Without a model."""
+        text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
+        picked = extract(job.told, job.limit, self._count, first=job.first, previous=text, artefacts=index)
+        return self._fold(job, picked, Kind.EXTRACT)
+
+    def truncation(self, job: Job) -> Fold:
+        """Nothing but a word that something was there."""
+        left_out = job.cut.covers - len(job.cut.kept)
+        text = wording.truncation(left_out, job.original_tokens)
+        return self._fold(job, text, Kind.TRUNCATION)
+
+    def _chunk_tokens(self, job: Job, previous: str) -> int:
+        taken = _AROUND + 2 * job.limit + self._count(previous)
+        return max(_LEAST_CHUNK, job.window - taken)
+
+    async def _written(self, job: Job, chunk: Chunk, previous: str) -> Written:
+        messages = wording.request(job.prompt, chunk.text, job.limit, previous)
+        wanted = Wanted(messages, job.limit, job.model, job.preferred, job.credentials)
+        for _ in range(_ATTEMPTS):
+            written = await self._summarizer.write(wanted)
+            rejected = wording.verdict(
+                written.message,
+                written.finish_reason,
+                transcript=chunk.text,
+                original_tokens=chunk.original_tokens + self._count(previous),
+                count=self._count,
+            )
+            if rejected is None:
+                return written
+        raise SummaryFailed(rejected.value if rejected else "rejected")
+
+    def _fold(self, job: Job, text: str, kind: Kind, model: str | None = None) -> Fold:
+        messages = wording.record_messages(text, job.role, before_user=_is_followed_by_a_user(job))
+        return Fold(
+            id=self._name(),
+            prefix=job.history.chain[job.cut.covers],
+            covers=job.cut.covers,
+            kept=job.cut.kept,
+            messages=messages,
+            text=text,
+            kind=kind,
+            trigger=job.trigger,
+            created=self._clock(),
+            original_tokens=job.original_tokens,
+            summary_tokens=sum(self._count(message.decode()) for message in messages),
+            parent=job.cut.base.id if job.cut.base else None,
+            model=model,
+        )
+
+
+def _is_followed_by_a_user(job: Job) -> bool:
+    if job.cut.kept:
+        return True  # the pinned one is a user's
+    position = job.history.position(job.cut.covers)
+    return position < len(job.history.turns) and job.history.turns[position].role == "user"

@@ -1,0 +1,161 @@
+"""A fold is made by a model in as many steps as it takes, and without one where that fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.fold.assemble import belongs, sent
+from proxy.fold.history import History, Turn, history
+from proxy.fold.record import Fold, Kind
+from proxy.fold.tail import Cut
+from proxy.making import Job, Maker
+from proxy.summarizer import SummaryFailed, Wanted, Written
+
+TENANT = bytes(16)
+
+
+class Writing:
+    """A summary model that gives these answers one after the other, and then the last for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.asked: list[Wanted] = []
+
+    async def write(self, wanted: Wanted) -> Written:
+        self.asked.append(wanted)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        message = {"role": "assistant", "content": answer} if isinstance(answer, str) else answer
+        return Written(message, "stop", wanted.preferred or wanted.model, None)
+
+    @property
+    def said(self) -> list[str]:
+        return [orjson.loads(wanted.messages)[-1]["content"] for wanted in self.asked]
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def turn(number: int, role: str, tokens: int = 400) -> Turn:
+    content = f"message {number} about src/file_{number}.py: " + "word " * (tokens - 8)
+    return Turn(orjson.dumps({"role": role, "content": content}), role, b"%16d" % number, tokens)
+
+
+def talk(length: int, tokens: int = 400) -> History:
+    roles = ["user" if number % 2 == 0 else "assistant" for number in range(length)]
+    return history([turn(number, role, tokens) for number, role in enumerate(roles)], TENANT)
+
+
+def job(of: History, cut: Cut, **others: Any) -> Job:
+    given = Job(of, cut, "gpt-4o", "gpt-4o-mini", 128_000, [(b"Authorization", b"Bearer sk")], "system")
+    return replace(given, **others)
+
+
+SHORT = "The user works on several files, and all of them are mended by now."
+
+
+async def test_a_summary_becomes_a_fold_that_belongs_to_the_history() -> None:
+    of = talk(8)
+    writing = Writing(SHORT)
+    fold = await Maker(writing, words, clock=lambda: 5.0, name=lambda: "f1").summary(
+        job(of, Cut(6, (), None))
+    )
+    assert belongs(fold, of)
+    assert (fold.id, fold.created, fold.covers, fold.kind) == ("f1", 5.0, 6, Kind.SUMMARY)
+    assert (fold.model, fold.parent, fold.original_tokens) == ("gpt-4o-mini", None, 2400)
+    assert SHORT in fold.text
+    assert "src/file_5.py" in fold.text  # the index, which no model had to write
+    assert fold.summary_tokens < fold.original_tokens / 5
+    assert [orjson.loads(message)["role"] for message in sent(of, fold)] == ["system", "user", "assistant"]
+
+
+async def test_a_later_fold_merges_the_one_before_and_tells_only_what_is_new() -> None:
+    of = talk(12)
+    writing = Writing(SHORT, "Both records in one.")
+    maker = Maker(writing, words)
+    base = await maker.summary(job(of, Cut(4, (), None)))
+    later = await maker.summary(job(of, Cut(8, (), base)))
+    assert later.parent == base.id
+    assert SHORT in writing.said[1]
+    assert "message 4 " in writing.said[1]
+    assert "message 3 " not in writing.said[1]
+    assert "src/file_0.py" in later.text
+
+
+async def test_what_is_longer_than_the_models_window_is_told_in_steps_each_message_once() -> None:
+    of = talk(60)
+    writing = Writing(SHORT)
+    await Maker(writing, words).summary(job(of, Cut(58, (), None), window=12_000, most_tokens=500))
+    assert len(writing.asked) > 1
+    for number in range(58):
+        assert sum(f"⟦{number} " in said for said in writing.said) == 1
+    assert all(SHORT in said for said in writing.said[1:])
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ("", "empty"),
+        ("I'm sorry, but I can't help with that.", "refusal"),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]}, "tool_call"),
+        ("other " * 10_000, "inflated"),
+    ],
+)
+async def test_an_answer_that_is_no_summary_is_asked_for_once_more(bad: Any, reason: str) -> None:
+    of = talk(8)
+    mended = Writing(bad, SHORT)
+    assert SHORT in (await Maker(mended, words).summary(job(of, Cut(6, (), None)))).text
+    hopeless = Writing(bad)
+    with pytest.raises(SummaryFailed, match=reason):
+        await Maker(hopeless, words).summary(job(of, Cut(6, (), None)))
+    assert len(hopeless.asked) == 2
+
+
+async def test_a_model_that_fails_is_not_asked_again() -> None:
+    writing = Writing(SummaryFailed("timeout"))
+    with pytest.raises(SummaryFailed, match="timeout"):
+        await Maker(writing, words).summary(job(talk(8), Cut(6, (), None)))
+    assert len(writing.asked) == 1
+
+
+def without_a_model(fold: Fold, of: History) -> None:
+    assert belongs(fold, of)
+    assert fold.model is None
+    assert fold.summary_tokens < fold.original_tokens / 2
+
+
+def test_an_extract_needs_no_model() -> None:
+    of = talk(8)
+    fold = Maker(Writing(SHORT), words).extract(job(of, Cut(6, (), None)))
+    without_a_model(fold, of)
+    assert fold.kind is Kind.EXTRACT
+    assert "message 0" in fold.text
+
+
+def test_a_truncation_says_how_much_was_left_out() -> None:
+    of = talk(8)
+    fold = Maker(Writing(SHORT), words).truncation(job(of, Cut(7, (6,), None)))
+    without_a_model(fold, of)
+    assert fold.kind is Kind.TRUNCATION
+    assert "6 earlier messages (about 2800 tokens)" in fold.text
+    assert [orjson.loads(message)["role"] for message in sent(of, fold)] == ["system", "user", "assistant"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "roles"),
+    [
+        (Cut(6, (), None), ["user", "assistant", "user", "assistant"]),  # the tail begins with a user's
+        (Cut(7, (6,), None), ["user", "assistant", "user", "assistant"]),  # the pinned one does
+        (Cut(7, (), None), ["user", "assistant"]),
+    ],
+)
+async def test_no_two_user_messages_stand_in_a_row(cut: Cut, roles: list[str]) -> None:
+    of = talk(8)
+    fold = await Maker(Writing(SHORT), words).summary(job(of, cut, role="user"))
+    assert [orjson.loads(message)["role"] for message in sent(of, fold)] == roles
