@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.fold.history import Turn
 from proxy.fold.shrink import without_middle
@@ -27,7 +27,7 @@ _LONGEST_NAME = 80
 # So much of a message is told however small the chunk.
 _SHORTEST = 120
 
-# In tokens: around a message and around them all, as strangely as some vocabulary may spell our marks.
+# In tokens: around a message or call and around them all, however a vocabulary may spell our marks.
 _PER_MESSAGE = 16
 _FENCE = 40
 # A text has hardly ever fewer tokens than this many bytes each: a doubt about a turn's own number.
@@ -137,8 +137,9 @@ def _entries(turns: Sequence[Turn], first: int) -> Iterator[_Entry]:
         said = utterance(turn.raw)
         called.update((call.id, call.name) for call in said.calls)
         heading = f"⟦{number} {_speaker(turn.role, said, called)}⟧"
-        body = "\n".join(_told(said))
-        yield _Entry(heading, body, _PER_MESSAGE + len(heading) // 3 + _tokens(turn, said, body))
+        pieces = list(_pieces(said))
+        tokens = _PER_MESSAGE * (1 + len(said.calls)) + len(heading) // 3 + _tokens(turn, pieces)
+        yield _Entry(heading, "\n".join(piece.told for piece in pieces), tokens)
 
 
 def _speaker(role: str, said: Utterance, called: dict[str, str]) -> str:
@@ -152,19 +153,30 @@ def _name(text: str) -> str:
     return re.sub(r"[^\w.:/-]+", "_", text[:_LONGEST_NAME])
 
 
-def _told(said: Utterance) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    told: str
+    whole: int  # characters before it was shortened
+    grown: int  # characters that were put in to make it harmless
+
+
+def _pieces(said: Utterance) -> Iterator[_Piece]:
     if said.text:
-        yield _shortened(said.text, LONGEST_RESULT if said.is_result else LONGEST_TEXT)
+        yield _piece(said.text, LONGEST_RESULT if said.is_result else LONGEST_TEXT)
     for call in said.calls:
-        yield f"⟦call⟧ {_name(call.name)}({_shortened(call.arguments, LONGEST_ARGUMENTS)})"
+        piece = _piece(call.arguments, LONGEST_ARGUMENTS)
+        yield replace(piece, told=f"⟦call⟧ {_name(call.name)}({piece.told})")
 
 
-def _shortened(text: str, longest: int) -> str:
-    return without_middle(harmless(text), longest, LEFT_OUT)
+def _piece(text: str, longest: int) -> _Piece:
+    plain = harmless(text)
+    return _Piece(without_middle(plain, longest, LEFT_OUT), len(plain), max(0, len(plain) - len(text)))
 
 
-def _tokens(turn: Turn, said: Utterance, body: str) -> int:
-    """The turn's own number, less what is not told of it."""
-    whole = len(said.text) + sum(len(str(call)) for call in said.calls)
-    share = min(1.0, 1.25 * len(body) / whole) if whole else 1.0
-    return max(math.ceil(turn.tokens * share), len(body.encode()) // _BYTES_PER_TOKEN)
+def _tokens(turn: Turn, pieces: Sequence[_Piece]) -> int:
+    """The turn's own number, with what was put in and without what is not told."""
+    told = "".join(piece.told for piece in pieces)
+    whole = sum(piece.whole for piece in pieces)
+    share = min(1.0, 1.25 * len(told) / whole) if whole else 1.0
+    grown = sum(piece.grown for piece in pieces)
+    return max(math.ceil((turn.tokens + grown) * share), len(told.encode()) // _BYTES_PER_TOKEN)

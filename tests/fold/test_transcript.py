@@ -131,6 +131,11 @@ def test_every_message_lies_in_exactly_one_chunk_and_every_chunk_fits(
         assert [int(number) for number in re.findall(r"⟦(\d+) (?!char)", chunk.text)] == list(chunk.numbers)
 
 
+def test_what_grows_in_being_made_harmless_is_counted() -> None:
+    [chunk] = chunks([assistant("[INST]" * 218)], 396)
+    assert count(chunk.text) <= 396
+
+
 def test_what_fits_is_one_chunk() -> None:
     turns = [user("hello"), assistant("hi")] * 10
     [chunk] = chunks(turns, 100_000)
