@@ -30,6 +30,11 @@ _ANSWER_FACTOR = 2.0
 _ANSWER_SLACK = 30
 _AN_ANSWER = Estimate(answers=1)
 
+# A gateway may put instructions and tools of its own in front of every request, but hardly more tokens than
+# this beside so many times what is seen of them. A larger bill was for something else, such as a search.
+_MOST_HIDDEN = 32_768
+_MOST_UNDERRATED = 4
+
 # How fast an opening's doubt follows what is seen of it, and so how soon a surprise is forgotten.
 _SPREAD_RATE = 0.25
 
@@ -169,11 +174,16 @@ def _resent_answer(prompt: Prompt, usage: Usage, choices: int) -> int:
 
 
 def _opening(prompt: Prompt, counted: Count, known: Known, billed: int) -> Opening | None:
-    """Learned where conversations begin: there the least of the bill is estimated."""
+    """Learned where conversations begin: there the least of the bill is estimated.
+
+    And only from text: the price of a file would be asked of every conversation that begins alike.
+    """
     messages = prompt.sums[-1]
-    if messages.rough or (counted.basis is Basis.ANCHORED and known.opening is not None):
+    if messages.rough or messages.media or (counted.basis is Basis.ANCHORED and known.opening is not None):
         return None
     tokens = max(0.0, billed - known.calibration.tokens(messages))
+    if tokens > _MOST_HIDDEN + _MOST_UNDERRATED * prompt.outside.estimate.plain:
+        return None
     seen = Opening(tokens, known.calibration.deviation(messages))
     return seen if known.opening is None else _merged(known.opening, seen)
 

@@ -55,8 +55,8 @@ class Calibration(msgspec.Struct, frozen=True, array_like=True):
         return sqrt(self.noise + max(0.0, _dot(x, _times(self.doubt, x)))) / scale
 
     def learned(self, estimate: Estimate, billed: int) -> Calibration:
-        """The same, wiser by one bill for exactly this."""
-        if estimate.tokens <= 0 or estimate.rough:
+        """The same, wiser by one bill for exactly this: text, that is, since media has prices of its own."""
+        if estimate.tokens <= 0 or estimate.rough or estimate.media:
             return self
         scale = _scale(estimate)
         x = _scaled(estimate, scale)

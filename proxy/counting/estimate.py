@@ -18,6 +18,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
     digits: int = 0  # ASCII digits in it
     rough: int = 0  # in how many messages text was counted without a tokenizer
     answers: int = 0  # answers billed before as such: only what frames them as messages is yet to be billed
+    media: int = 0  # images, sounds, files and the like: what they really cost is for each server to say
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(
@@ -27,6 +28,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
             self.digits + other.digits,
             self.rough + other.rough,
             self.answers + other.answers,
+            self.media + other.media,
         )
 
     def __sub__(self, other: Estimate) -> Estimate:
@@ -37,6 +39,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
             self.digits - other.digits,
             self.rough - other.rough,
             self.answers - other.answers,
+            self.media - other.media,
         )
 
     @property

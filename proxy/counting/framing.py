@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import structlog
 from proxy.counting.estimate import Estimate
 from proxy.counting.images import DEFAULT_RULE
 from proxy.counting.once import Once
-from proxy.counting.parts import Countable, content, json_text, without_media
+from proxy.counting.parts import Countable, Media, content, json_text, without_media
 from proxy.counting.tokenizer import CountingFailed, Tokenizer, rough
 from proxy.counting.tools import tool_list
 from proxy.counting.vocabularies import DEFAULT
@@ -27,6 +27,9 @@ PER_NAME = 1
 # twenty tokens each, are not billed: with them the median error of such a step is 28 tokens, without none.
 PER_CALL = 8
 PER_SCHEMA = 12  # of an answer's format; not published, taken to be as for a list of tools
+
+# Where a message carries media beside its content: an answer that was spoken, and Ollama's images.
+_MEDIA_FIELDS = ("audio", "images")
 
 _failures = Once()
 
@@ -65,6 +68,7 @@ def _message(message: Any, image_rule: str) -> Iterator[Countable]:
     yield from _calls(message.get("tool_calls"))
     if (call := message.get("function_call")) is not None:
         yield from _call(call)
+    yield from (Media() for field in _MEDIA_FIELDS if message.get(field))
 
 
 def _calls(calls: Any) -> Iterator[Countable]:
@@ -105,33 +109,38 @@ def _measured(
 ) -> Estimate:
     try:
         found = list(countables(orjson.loads(raw)))
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError) as failure:
         # Lone surrogates or a great depth: the upstream may take them, and it is the upstream's business.
         # Some encoders escape a slash, which would break base64 into words.
+        _say_once(type(failure).__name__)
         text = raw.decode(errors="replace").replace("\\/", "/")
-        return _roughly([without_media(text)], PER_MESSAGE + PER_ROLE)
+        return _summed([PER_MESSAGE + PER_ROLE, without_media(text)], rough, roughly=1)
     return _estimate(found, tokenizer)
 
 
-def _estimate(found: Iterable[Countable], tokenizer: Tokenizer | None) -> Estimate:
-    fixed, texts = 0, []
-    for countable in found:
-        if isinstance(countable, str):
-            texts.append(countable)
-        else:
-            fixed += countable
+def _estimate(found: Sequence[Countable], tokenizer: Tokenizer | None) -> Estimate:
     if tokenizer is None:
-        return _roughly(texts, fixed)
+        return _summed(found, rough, roughly=1)
     try:
-        return Estimate(fixed, sum(map(tokenizer.count, texts)), *words_and_digits(texts))
+        return _summed(found, tokenizer.count)
     except CountingFailed as failure:
-        if _failures.first(failure.kind):
-            log.warning("counting failed, counting roughly", kind=failure.kind)
-        return _roughly(texts, fixed)
+        _say_once(failure.kind)
+        return _summed(found, rough, roughly=1)
 
 
-def _roughly(texts: list[str], fixed: int) -> Estimate:
-    return Estimate(fixed, sum(map(rough, texts)), *words_and_digits(texts), rough=1)
+def _summed(found: Sequence[Countable], tokens_of: Callable[[str], int], roughly: int = 0) -> Estimate:
+    """How media is described is not among the texts: what is learned of them does not hold for it."""
+    texts = [each for each in found if isinstance(each, str)]
+    media = [each for each in found if isinstance(each, Media)]
+    fixed = sum(each for each in found if isinstance(each, int))
+    fixed += sum(each.tokens + tokens_of(each.described) for each in media)
+    tokens = sum(map(tokens_of, texts))
+    return Estimate(fixed, tokens, *words_and_digits(texts), rough=roughly, media=len(media))
+
+
+def _say_once(kind: str) -> None:
+    if _failures.first(kind):
+        log.warning("counting failed, counting roughly", kind=kind)
 
 
 _KINDS = bytes(

@@ -23,7 +23,7 @@ KEPT = 30 * 24 * 3600.0
 _NEWEST = 64
 
 # Raised whenever stored values would mean something else: what was stored before is not found then.
-_VERSION = b"1"
+_VERSION = b"2"
 
 _read_anchor = msgspec.msgpack.Decoder(Anchor).decode
 _read_opening = msgspec.msgpack.Decoder(Opening).decode

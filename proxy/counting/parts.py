@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -15,8 +16,17 @@ from proxy.counting.once import Once
 
 log = structlog.get_logger("tailfold")
 
-# Text that is yet to be counted, or a number of tokens that is the same whatever the tokenizer.
-Countable = str | int
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """What is not text: taken for so many tokens and those of its description, until it has been billed."""
+
+    tokens: int = 0
+    described: str = ""
+
+
+# Text that is yet to be counted, a number of tokens that is the same whatever the tokenizer, or media.
+Countable = str | int | Media
 
 # An image behind an address is never fetched. To about this size pictures are mostly scaled.
 ASSUMED_SIZE = (1024, 1024)
@@ -49,7 +59,7 @@ def _part(part: Any, image_rule: str) -> Iterator[Countable]:
     elif not isinstance(part, dict):
         yield json_text(part)
     elif (kind := part.get("type")) in _IMAGES:
-        yield _image(part, image_rule)
+        yield Media(_image(part, image_rule))
     elif isinstance(kind, str) and kind in _READERS:
         yield from _READERS[kind](part)
     else:
@@ -85,15 +95,14 @@ def _sound(part: dict[str, Any]) -> Iterator[Countable]:
     data, form = (sound.get("data"), sound.get("format")) if isinstance(sound, dict) else (None, None)
     rate = _SOUND_BYTES_PER_SECOND.get(form, _DENSEST_SOUND) if isinstance(form, str) else _DENSEST_SOUND
     seconds = _decoded_size(data) / rate if isinstance(data, str) else 0
-    yield round(seconds * AUDIO_TOKENS_PER_SECOND)
+    yield Media(round(seconds * AUDIO_TOKENS_PER_SECOND))
 
 
 def _attachment(part: dict[str, Any]) -> Iterator[Countable]:
     """A file or a video: its name, its type, its size. What a provider makes of its content, nobody knows."""
-    for inner in (part, *(value for value in part.values() if isinstance(value, dict))):
-        for value in inner.values():
-            if isinstance(value, str) and value is not part.get("type"):
-                yield _described(value)
+    inner = (part, *(value for value in part.values() if isinstance(value, dict)))
+    values = (value for each in inner for value in each.values() if isinstance(value, str))
+    yield Media(described=" ".join(_described(value) for value in values if value is not part.get("type")))
 
 
 def _described(value: str) -> str:
@@ -115,7 +124,7 @@ def _unknown(part: dict[str, Any]) -> Iterator[Countable]:
     kind = printable(part.get("type"))
     if _unknown_types.first(kind):
         log.warning("content part of an unknown type, counted by its JSON", type=kind)
-    yield json_text(part)
+    yield Media(described=json_text(part))
 
 
 def printable(name: Any) -> str:

@@ -200,6 +200,44 @@ def test_what_was_counted_without_a_tokenizer_accuses_nobody_and_teaches_no_weig
     assert taught.anchor is not None
 
 
+def with_media(tokens: int, beside: Outside | None = None, fixed: int = 0) -> Prompt:
+    """A file, and a text of so many tokens about it."""
+    chain = Chain(TENANT)
+    chain.add(Message(b"media", "user", text(tokens, media=1) + Estimate(fixed)))
+    return Prompt(chain.values, chain.sums, chain.roles, beside or outside())
+
+
+def billed_for(asked: Prompt, billed: int, known: Known) -> Lesson:
+    return lesson(asked, count(asked, known), known, Usage(billed, 0), choices=1)
+
+
+@pytest.mark.parametrize("known", [Known(PLAIN), Known(PLAIN, opening=Opening(12, 1))])
+def test_what_a_file_costs_is_never_taken_for_the_cost_of_the_instructions(known: Known) -> None:
+    taught = billed_for(with_media(10), 30_000, known)
+    assert taught.anchor is not None
+    assert taught.opening is None
+
+
+def test_what_an_image_costs_beside_its_formula_teaches_no_weights() -> None:
+    known = anchored(prompt("u100"), Usage(500, 0))
+    chain = Chain(TENANT, [*prompt("u100").chain], [*prompt("u100").sums], ["user"])
+    chain.add(Message(b"image", "user", text(50, media=1) + Estimate(765)))
+    asked = Prompt(chain.values, chain.sums, chain.roles, outside())
+    taught = billed_for(asked, 3_000, known)
+    assert taught.anchor is not None
+    assert taught.calibration is None
+
+
+def test_a_text_beside_media_that_was_cut_is_still_found_out() -> None:
+    assert billed_for(with_media(4_000, fixed=765), 2_048, Known(PLAIN)).truncated
+
+
+def test_a_bill_for_far_more_than_anybody_hides_teaches_no_opening() -> None:
+    assert learned("u100", 30_000, Known(PLAIN), outside(10)).opening is not None
+    assert learned("u100", 90_000, Known(PLAIN), outside(20_000)).opening is not None
+    assert learned("u100", 90_000, Known(PLAIN), outside(10)).opening is None
+
+
 @pytest.mark.parametrize("billed", [0, -1])
 def test_a_bill_of_nothing_is_no_bill(billed: int) -> None:
     assert learned("u100", billed, Known(PLAIN)) == Lesson()

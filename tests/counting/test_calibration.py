@@ -128,9 +128,16 @@ def test_a_difference_below_zero_counts_as_much_as_the_same_above(estimate: Esti
 
 
 @pytest.mark.parametrize(
-    "estimate", [NOTHING, Estimate(fixed=50), Estimate(tokens=-100), Estimate(tokens=100, rough=1)]
+    "estimate",
+    [
+        NOTHING,
+        Estimate(fixed=50),
+        Estimate(tokens=-100),
+        Estimate(tokens=100, rough=1),
+        Estimate(fixed=765, tokens=100, media=1),
+    ],
 )
-def test_nothing_is_learned_where_no_counted_text_was_added(estimate: Estimate) -> None:
+def test_nothing_is_learned_where_anything_but_counted_text_was_added(estimate: Estimate) -> None:
     calibration = taught(5)
     assert calibration.learned(estimate, 1000) is calibration
 

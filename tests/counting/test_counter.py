@@ -291,6 +291,37 @@ async def test_a_prompt_that_was_cut_in_silence_is_told_and_not_believed() -> No
         assert (await one.counter.count(ALICE, long)).count == counted.count
 
 
+MEDIA: list[dict[str, Any]] = [
+    {
+        "type": "file",
+        "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64," + "A" * 4_000},
+    },
+    {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}},
+    {"type": "input_audio", "input_audio": {"data": "A" * 4_000, "format": "wav"}},
+    {"type": "scan-of-a-page", "page": 1},
+]
+
+
+@pytest.mark.parametrize("part", MEDIA, ids=lambda part: part["type"])
+async def test_media_in_one_conversation_costs_nothing_in_another_that_begins_alike(
+    part: dict[str, Any],
+) -> None:
+    async with life() as one:
+        for turn in range(4):
+            media = [*talk("s"), message("u", [part, {"type": "text", "text": f"sum it up, {turn}"}])]
+            await answered(one, asked(media), Usage(30_000 + turn, 0))
+            words = [*talk("s"), message("u", f"what is {turn} and {turn}?")]
+            counted = await answered(one, asked(words), Usage(60, 0))
+            assert counted.count.tokens < 100
+
+
+async def test_a_part_of_an_unknown_type_that_costs_nothing_is_no_truncation() -> None:
+    unknown = {"type": "scan-of-a-page", "words": "many words " * 500}
+    async with life() as one:
+        counted = await one.counter.count(ALICE, asked([message("u", [unknown])]))
+        assert not one.counter.record(ALICE, counted, Usage(40, 0)).truncated
+
+
 async def test_the_models_own_factor_is_used_until_it_is_billed() -> None:
     chat = asked([message("u", "words " * 1_000)])
     async with life() as plain, life(manner=Manner(Scheme(), 1.25)) as quarter:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.counting.estimate import NOTHING, Estimate
 
 sizes = st.integers(0, 10**9)
-estimates = st.builds(Estimate, sizes, sizes, sizes, sizes, sizes, sizes)
+estimates = st.builds(Estimate, sizes, sizes, sizes, sizes, sizes, sizes, sizes)
 
 
 @given(estimates, estimates)

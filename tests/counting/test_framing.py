@@ -158,8 +158,32 @@ def test_arguments_cost_the_same_as_text_and_as_an_object(tokenizer: Tokenizer) 
 def test_media_is_fixed_and_costs_by_the_rule_of_the_scheme(tokenizer: Tokenizer) -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
     message = {"role": "user", "content": [image, image]}
-    assert measured(message, tokenizer) == Estimate(fixed=FRAME + 2 * 765)
-    assert measured(message, tokenizer, Scheme(images="anthropic")) == Estimate(fixed=FRAME + 2 * 1399)
+    assert measured(message, tokenizer) == Estimate(fixed=FRAME + 2 * 765, media=2)
+    by_anthropic = measured(message, tokenizer, Scheme(images="anthropic"))
+    assert by_anthropic == Estimate(fixed=FRAME + 2 * 1399, media=2)
+
+
+@pytest.mark.parametrize(
+    ("message", "media"),
+    [
+        ({"content": "text"}, 0),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "thinking", "thinking": "b"}]}, 0),
+        ({"content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}] * 2}, 2),
+        ({"content": [{"type": "input_audio", "input_audio": {}}]}, 1),
+        ({"content": [{"type": "file", "file": {"file_id": "file-1"}}]}, 1),
+        ({"content": [{"type": "hologram-4", "shape": "round"}]}, 1),
+        ({"content": None, "audio": {"id": "audio-1"}}, 1),
+        ({"content": None, "audio": None}, 0),
+        ({"content": "what is this?", "images": ["QUJD"]}, 1),
+    ],
+)
+def test_whatever_is_not_text_is_told_apart_from_it(tokenizer: Tokenizer, message: Any, media: int) -> None:
+    assert measured(message, tokenizer).media == measured(message, None).media == media
+
+
+def test_the_description_of_media_is_counted_and_not_as_text(tokenizer: Tokenizer) -> None:
+    estimate = measured({"content": [{"type": "file", "file": {"file_id": "file-1"}}]}, tokenizer)
+    assert estimate == Estimate(fixed=FRAME + tokenizer.count("file-1"), media=1)
 
 
 def test_a_megabyte_of_file_costs_its_metadata(tokenizer: Tokenizer) -> None:

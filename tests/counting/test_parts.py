@@ -14,6 +14,7 @@ from proxy.counting.parts import (
     ASSUMED_SIZE,
     AUDIO_TOKENS_PER_SECOND,
     Countable,
+    Media,
     content,
     json_text,
     printable,
@@ -77,13 +78,13 @@ def test_text_is_counted_in_every_shape_it_may_have(value: Any, countables: list
     ],
 )
 def test_an_image_costs_what_its_size_and_detail_cost(part: dict[str, Any], tokens: int) -> None:
-    assert counted([part]) == [tokens]
+    assert counted([part]) == [Media(tokens)]
 
 
 def test_an_image_costs_by_the_rule_of_the_model() -> None:
     part = {"type": "image_url", "image_url": {"url": SMALL}}
-    assert counted([part], "tiles-70-140") == [210]
-    assert counted([part], "anthropic") == [350]
+    assert counted([part], "tiles-70-140") == [Media(210)]
+    assert counted([part], "anthropic") == [Media(350)]
 
 
 @pytest.mark.parametrize(
@@ -100,37 +101,39 @@ def test_an_image_costs_by_the_rule_of_the_model() -> None:
     ],
 )
 def test_sound_costs_by_its_length(sound: Any, seconds: int) -> None:
-    assert counted([{"type": "input_audio", "input_audio": sound}]) == [seconds * AUDIO_TOKENS_PER_SECOND]
+    tokens = seconds * AUDIO_TOKENS_PER_SECOND
+    assert counted([{"type": "input_audio", "input_audio": sound}]) == [Media(tokens)]
 
 
 PDF = "data:application/pdf;base64," + MEGABYTE
 
 
 @pytest.mark.parametrize(
-    ("part", "texts"),
+    ("part", "described"),
     [
         (
             {"type": "file", "file": {"filename": "a.pdf", "file_data": PDF}},
-            ["a.pdf", f"application/pdf {len(PDF) * 3 // 4} bytes"],
+            f"a.pdf application/pdf {len(PDF) * 3 // 4} bytes",
         ),
         (
             {"type": "input_file", "filename": "a.pdf", "file_data": MEGABYTE},
-            ["a.pdf", f"{len(MEGABYTE) * 3 // 4} bytes"],
+            f"a.pdf {len(MEGABYTE) * 3 // 4} bytes",
         ),
-        ({"type": "file", "file": {"file_id": "file-1"}}, ["file-1"]),
-        ({"type": "video_url", "video_url": {"url": HTTP}}, [HTTP]),
-        ({"type": "file", "file": {"size": 7, "filename": None}}, []),
-        ({"type": "file"}, []),
+        ({"type": "file", "file": {"file_id": "file-1"}}, "file-1"),
+        ({"type": "video_url", "video_url": {"url": HTTP}}, HTTP),
+        ({"type": "file", "file": {"size": 7, "filename": None}}, ""),
+        ({"type": "file"}, ""),
     ],
 )
-def test_a_file_costs_its_metadata_however_large_it_is(part: dict[str, Any], texts: list[str]) -> None:
-    assert counted([part]) == texts
+def test_a_file_costs_its_metadata_however_large_it_is(part: dict[str, Any], described: str) -> None:
+    assert counted([part]) == [Media(described=described)]
 
 
 def test_an_unknown_type_is_counted_by_its_json_and_logged_once() -> None:
     part = {"type": "hologram-1", "shape": {"of": "things to come"}}
     with capture_logs() as logs:
-        assert counted([part, part]) == ['{"type":"hologram-1","shape":{"of":"things to come"}}'] * 2
+        json = '{"type":"hologram-1","shape":{"of":"things to come"}}'
+        assert counted([part, part]) == [Media(described=json)] * 2
         counted([part])
     assert [(line["log_level"], line["type"]) for line in logs] == [("warning", "hologram-1")]
 
@@ -163,11 +166,11 @@ def lines_of(text: str, width: int, end: str) -> str:
     ],
 )
 def test_base64_in_what_is_unknown_is_never_text(data: str) -> None:
-    [text] = counted([{"type": "hologram-2", "inner": [{"data": data}], "caption": "a cat"}])
-    assert isinstance(text, str)
-    assert len(text) < 150
-    assert "a cat" in text
-    assert "bytes" in text
+    [media] = counted([{"type": "hologram-2", "inner": [{"data": data}], "caption": "a cat"}])
+    assert isinstance(media, Media)
+    assert len(media.described) < 150
+    assert "a cat" in media.described
+    assert "bytes" in media.described
 
 
 @pytest.mark.parametrize(
@@ -216,4 +219,4 @@ JSON = st.recursive(
 def test_any_content_is_counted_and_always_the_same(value: Any) -> None:
     countables = counted(value)
     assert countables == counted(value)
-    assert all(isinstance(each, str) or each >= 0 for each in countables)
+    assert all(each.tokens >= 0 for each in countables if isinstance(each, Media))
