@@ -229,9 +229,12 @@ async def test_a_tokenizer_that_fails_costs_a_warning_and_no_request(
 
 @pytest.mark.parametrize("body", [b"{", b"[1,2]", b"\xff\xfe", b""])
 async def test_what_cannot_be_read_is_counted_by_its_bytes_and_forwarded(talk: Talk, body: bytes) -> None:
-    answer = await talk(body, **{"Content-Type": "application/json"})
-    assert answer.status == 400
-    assert counted(answer) == -(-len(body) // 3)
+    with capture_logs() as lines:
+        answers = [await talk(body, **{"Content-Type": "application/json"}) for _ in range(2)]
+    for answer in answers:
+        assert answer.status == 400
+        assert counted(answer) == -(-len(body) // 3)
+    assert len([line for line in lines if "by its length" in line["event"]]) == 1
 
 
 async def test_a_compressed_request_is_counted_by_what_it_says_and_forwarded_as_it_came(

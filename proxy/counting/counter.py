@@ -68,6 +68,14 @@ class Counter:
         self._failures = Once()
 
     async def count(self, tenant: bytes, chat: ChatRequest) -> Counted:
+        counted = await self._anyhow(tenant, chat)
+        if counted.count.basis is Basis.ROUGH and (counted.prompt is not None or not chat.readable):
+            kind = "in part" if chat.readable else "unreadable"
+            if self._failures.first(f"rough {kind}"):
+                log.warning("a request was taken by its length, not by its tokens", kind=kind)
+        return counted
+
+    async def _anyhow(self, tenant: bytes, chat: ChatRequest) -> Counted:
         try:
             if chat.readable:
                 async with asyncio.timeout(self._longest):

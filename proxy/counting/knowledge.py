@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -11,7 +12,7 @@ import msgspec
 from proxy.counting.anchors import Anchor, Known, Lesson, Opening
 from proxy.counting.calibration import Calibration, first_calibration
 from proxy.counting.prompt import ANSWERED_BY, DIGEST_SIZE, Prompt
-from proxy.counting.recalling import recalled
+from proxy.counting.recalling import recalled, stored, understood
 from proxy.ports import NOBODY, Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
@@ -105,26 +106,35 @@ class Knowledge:
 
     async def _recall(self, tenant: bytes, key: bytes, prompt: Prompt, since: int) -> None:
         names = [_under(key, value) for value in prompt.chain[since + 1 :][-_NEWEST:]]
-        found = await recalled(self._store, tenant, Space.ANCHORS, names, _read_anchor)
-        for name, anchor in found.items():
+        # Most conversations that begin are new and need their opening next: asked for in the same breath.
+        opening = [_under(key, prompt.outside.digest)] if prompt.length == 1 else []
+        opening = [name for name in opening if not self._was_asked_for(name)]
+        values = await stored(self._store, tenant, Space.ANCHORS, [*names, *opening])
+        for name in opening:
+            self._recall_opening(name, values)
+        anchors = {name: values[name] for name in names if name in values}
+        for name, anchor in understood(anchors, _read_anchor).items():
             self._anchors.put(name, anchor)
 
     async def _opening(self, tenant: bytes, key: bytes, prompt: Prompt) -> Opening | None:
         name = _under(key, prompt.outside.digest)
         if (opening := self._openings.get(name)) is not None or self._unopened.get(name):
             return opening
-        stored = await recalled(self._store, tenant, Space.ANCHORS, [name], _read_opening)
-        if name in stored:
-            self._openings.put(name, stored[name])
-        else:
+        self._recall_opening(name, await stored(self._store, tenant, Space.ANCHORS, [name]))
+        return self._openings.get(name)
+
+    def _recall_opening(self, name: bytes, values: Mapping[bytes, bytes]) -> None:
+        found = understood({name: values[name]} if name in values else {}, _read_opening)
+        if name not in found:
             self._unopened.put(name, True)
-        return stored.get(name)
+        elif self._openings.get(name) is None:  # somebody may have learned while the store was being asked
+            self._openings.put(name, found[name])
 
     async def _calibration(self, key: bytes, factor: float) -> Calibration:
         if (calibration := self._calibrations.get(key)) is None:
-            stored = await recalled(self._store, NOBODY, Space.CALIBRATIONS, [key], _read_calibration)
+            found = await recalled(self._store, NOBODY, Space.CALIBRATIONS, [key], _read_calibration)
             # Somebody may have learned while the store was being asked.
-            calibration = self._calibrations.get(key) or stored.get(key) or first_calibration(factor)
+            calibration = self._calibrations.get(key) or found.get(key) or first_calibration(factor)
             self._calibrations.put(key, calibration)
         return calibration
 
@@ -137,8 +147,9 @@ def _model_key(upstream: bytes, model: str) -> bytes:
 def _others_answered(prompt: Prompt, since: int) -> bool:
     """Did another worker, or this one before a restart, answer some of it? From one request to the next a
     conversation grows by one answer; where it has grown by more, somebody else may have seen a newer bill.
+    Of what this process has never seen, even a first message may have been billed: a client tries again.
     """
-    return prompt.length > 1 if not since else prompt.roles[since:].count(ANSWERED_BY) > 1
+    return prompt.length > 0 if not since else prompt.roles[since:].count(ANSWERED_BY) > 1
 
 
 def _under(model_key: bytes, name: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -16,10 +16,17 @@ T = TypeVar("T")
 async def recalled(
     store: LateWriter, tenant: bytes, space: Space, keys: Sequence[bytes], read: Callable[[bytes], T]
 ) -> dict[bytes, T]:
+    return understood(await stored(store, tenant, space, keys), read)
+
+
+async def stored(store: LateWriter, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
     try:
-        values = await store.get(tenant, space, keys)
+        return await store.get(tenant, space, keys)
     except StoreUnavailable:
         return {}  # said where the store is watched over
+
+
+def understood(values: Mapping[bytes, bytes], read: Callable[[bytes], T]) -> dict[bytes, T]:
     found = {}
     for key, value in values.items():
         try:

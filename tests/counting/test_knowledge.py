@@ -107,6 +107,32 @@ async def test_an_anchor_from_before_a_restart_is_found() -> None:
         assert (found.anchor.billed, found.anchored_at) == (380, 37)
 
 
+@pytest.mark.parametrize("instructions", ["", "s "])
+async def test_a_first_request_that_is_sent_again_after_a_restart_finds_its_anchor(instructions: str) -> None:
+    store = MemoryStore()
+    history = talk(instructions + "u a u")
+    first = history[:-2]
+    async with life(store) as before:
+        prompt = await prompt_of(before, first)
+        before.knowledge.learn(ALICE, "m", prompt, billed(prompt, 1_110))
+    async with life(store) as after:
+        assert (await known(after, await prompt_of(after, first))).anchor == billed(prompt, 1_110).anchor
+        found = await known(after, await prompt_of(after, history))
+        assert (found.anchor, found.anchored_at) == (billed(prompt, 1_110).anchor, 1)
+
+
+async def test_a_conversation_that_begins_asks_the_store_once_for_its_anchor_and_its_opening() -> None:
+    store = Asked()
+    async with life(store) as one:
+        await known(one, await prompt_of(one, talk("s u")))
+        assert store.questions == [(NOBODY, Space.CALIBRATIONS, 1), (ALICE, Space.ANCHORS, 2)]
+        store.questions.clear()
+        await known(one, await prompt_of(one, talk("s u")))
+        assert store.questions == []
+        await known(one, await prompt_of(one, [*talk("s"), message("u", "another conversation")]))
+        assert store.questions == [(ALICE, Space.ANCHORS, 1)]
+
+
 async def test_another_workers_newer_anchor_is_found() -> None:
     store = MemoryStore()
     history = talk("u a u a u")
