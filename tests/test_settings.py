@@ -35,6 +35,7 @@ from proxy.settings import (
     values_of,
 )
 from proxy.settings.sections import ImageRule
+from proxy.settings.values import retained_tokens
 
 
 def problems(flags: dict[str, object] | None = None, environ: dict[str, str] | None = None) -> list[str]:
@@ -159,7 +160,24 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "models": '{"my-model": {"window": 8192}}',
         "usage.ask": "false",
         "windows.ask": "false",
-        **{key: "0.25" for key in FIELDS if key.startswith("compression.")},
+        **{f"compression.{name}": "0.25" for name in ("threshold", "soft_ratio", "margin")},
+        "compression.enabled": "false",
+        "compression.strategy": "extractive",
+        "compression.retain_tokens": "10%",
+        "compression.min_tokens": "0",
+        "compression.summary_role": "user",
+        "compression.summary_max_tokens": "500",
+        "summarizer.model": "anthropic/claude-haiku-4-5",
+        "summarizer.via": "litellm",
+        "summarizer.prompt": "coding",
+        "summarizer.timeout": "5",
+        "summarizer.temperature": "0",
+        "summarizer.max_wait": "0",
+        "summarizer.daily_tokens": "1000",
+        "history.store_messages": "false",
+        "history.ttl": "60",
+        "notify.headers": "false",
+        "notify.events": "false",
         **{key: "1.5" for key in FIELDS if key.startswith("timeouts.")},
         **{key: "2048" for key in FIELDS if key.startswith("limits.")},
         "tls.ca_file": str(pem),
@@ -176,6 +194,17 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
     defaults = values_of(Settings())
     assert [key for key, value in values_of(loaded.settings).items() if value == defaults[key]] == []
     assert loaded.settings.admin.hosts == ("a.example", "b.example")
+
+
+@pytest.mark.parametrize("said", ["0", "-1", "0%", "101%", "ten", "1.5", "true"])
+def test_a_tail_is_a_number_of_tokens_or_a_share_of_the_room(said: str) -> None:
+    with pytest.raises(SettingsError, match=r"tokens, or a share|share of more than 0%"):
+        load({}, {"TAILFOLD_COMPRESSION__RETAIN_TOKENS": said})
+
+
+@pytest.mark.parametrize(("said", "tokens"), [(700, 700), ("25%", 1_000), ("12.5%", 500)])
+def test_a_share_of_the_room_becomes_tokens(said: int | str, tokens: int) -> None:
+    assert retained_tokens(said, 4_000) == tokens
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:

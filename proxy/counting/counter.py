@@ -17,6 +17,7 @@ from proxy.counting.measuring import Measurer
 from proxy.counting.once import Once
 from proxy.counting.parts import without_media
 from proxy.counting.prompt import Prompt
+from proxy.counting.recollection import Measured
 from proxy.messages import ChatRequest
 from proxy.store.writing import LateWriter
 from proxy.usage import Usage
@@ -45,6 +46,7 @@ class Counted:
     count: Count
     model: str
     prompt: Prompt | None = None  # None where nothing could be measured: there is nothing to learn then
+    measured: Measured | None = None  # its messages one by one
     known: Known | None = None
     choices: int = 1
     fresh: Mapping[bytes, Estimate] = field(default_factory=dict)
@@ -92,7 +94,8 @@ class Counter:
         if manner.tool_prompt and chat.has_tools:
             prompt = prompt.beside(manner.tool_prompt)
         known = await self._knowledge.known(tenant, model, prompt, manner.factor)
-        return Counted(anchors.count(prompt, known), model, prompt, known, chat.choices, found.fresh)
+        count = anchors.count(prompt, known)
+        return Counted(count, model, prompt, found.measured, known, chat.choices, found.fresh)
 
     def record(self, tenant: bytes, counted: Counted, usage: Usage | None) -> Lesson:
         """After the answer: keep what was counted, and learn from what was billed."""

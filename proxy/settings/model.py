@@ -16,11 +16,14 @@ from proxy.config_files import variable
 from proxy.settings.sections import (
     Admin,
     Compression,
+    History,
     Limits,
     Log,
     Metrics,
     Model,
+    Notify,
     Section,
+    Summarizer,
     Timeouts,
     Tls,
     Usage,
@@ -88,11 +91,18 @@ class Settings(BaseSettings):
         default={},
         description="What you know better of models, by name or pattern (`my-model`, `claude-*`): window, "
         "excludes_answer, max_output, encoding, images, factor, tool_prompt, threshold, retain_tokens, "
-        "summary_model. The exact name wins, then the longest pattern; `tailfold models NAME` shows the "
-        "result. As a variable: JSON.",
+        "strategy, summary_model. The exact name wins, then the longest pattern; `tailfold models NAME` "
+        "shows the result. As a variable: JSON.",
     )
     usage: Usage = Field(default=Usage(), description="Token usage as the upstream reports it.")
-    compression: Compression = Field(default=Compression(), description="When a conversation counts as full.")
+    compression: Compression = Field(
+        default=Compression(), description="When a conversation is folded, and how much of it stays."
+    )
+    summarizer: Summarizer = Field(default=Summarizer(), description="Who writes the summaries.")
+    history: History = Field(
+        default=History(), description="What is kept of conversations, and for how long."
+    )
+    notify: Notify = Field(default=Notify(), description="Where folds are announced.")
     windows: Windows = Field(default=Windows(), description="How large the models' windows are.")
     timeouts: Timeouts = Field(default=Timeouts(), description="How long to wait, in seconds.")
     limits: Limits = Field(

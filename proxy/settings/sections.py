@@ -15,7 +15,16 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.settings.values import Bytes, Seconds, Share, Tokens, comma_separated, header_safe, host_names
+from proxy.settings.values import (
+    Bytes,
+    Retained,
+    Seconds,
+    Share,
+    Tokens,
+    comma_separated,
+    header_safe,
+    host_names,
+)
 
 # The rules of `proxy.counting.images`, which this floor does not know; a test holds them together.
 ImageRule = Literal[
@@ -30,6 +39,9 @@ ImageRule = Literal[
     "anthropic",
     "gemini",
 ]
+Strategy = Literal["summarize", "extractive", "off"]
+SummaryRole = Literal["auto", "system", "user", "assistant"]
+SummarizerVia = Literal["auto", "upstream", "litellm"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 
@@ -61,6 +73,89 @@ class Compression(Section):
         default=0.05, ge=0, lt=0.5, description="Share of the window that is left free for safety."
     )
 
+    enabled: bool = Field(
+        default=True, description="Fold at all. False only counts and forwards, as `mode: off` does."
+    )
+    strategy: Strategy = Field(
+        default="summarize",
+        description="How the old part is told: `summarize` asks a model, `extractive` picks the sentences "
+        "that say most without one, `off` folds nothing.",
+    )
+    retain_tokens: Retained | None = Field(
+        default=None,
+        description="Tokens of recent messages that stay word for word, or a share of the room such as 10%; "
+        "never more than half of the room. Without it (null) the model map's own, 1000 for most. What "
+        "`models` says of a model wins over both.",
+    )
+    min_tokens: int = Field(
+        default=2_000,
+        ge=0,
+        description="A request with fewer tokens is folded only if it would not fit the window.",
+    )
+    summary_role: SummaryRole = Field(
+        default="auto",
+        description="The role in which a summary is told to the model: `system`, `user` (followed by a line "
+        "of the assistant's where a user message comes next), `assistant`. `auto` is `system` for known "
+        "providers, or `developer` where the client's own instructions have that role, and `user` elsewhere, "
+        "as many chat templates take one system message only.",
+    )
+    summary_max_tokens: Tokens | None = Field(
+        default=None,
+        description="Most tokens of a summary. Without it (null) a tenth of what it replaces, at least 200.",
+    )
+
+
+class Summarizer(Section):
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="The model that writes summaries. Without it (null) the model map's choice, a cheap "
+        "model of the same provider, and the conversation's own where that one is not served; `own` is the "
+        "conversation's own. A name with a provider before it (anthropic/claude-haiku-4-5) is called through "
+        "litellm, with the provider's key from the environment.",
+    )
+    via: SummarizerVia = Field(
+        default="auto",
+        description="How the model named above is reached: `upstream` asks the upstream with the caller's "
+        "key, `litellm` the provider itself. `auto` is litellm for a provider's name and a slash, unless the "
+        "upstream itself has such names, as OpenRouter does.",
+    )
+    prompt: Annotated[str, Field(min_length=1)] = Field(
+        default="general",
+        description="What the model is told: `general`, `coding`, `concise`, `detailed`, or instructions of "
+        "your own. How to read the transcript is added to them.",
+    )
+    timeout: Seconds = Field(default=60.0, description="Seconds that a call of the summary model may take.")
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        default=0.3, description="Null leaves it out; so does a model's refusal of it."
+    )
+    max_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=10.0,
+        description="Seconds that a request waits for a summary if it would not fit the window without one. "
+        "Then an extract is made without a model.",
+    )
+    daily_tokens: Annotated[int, Field(ge=0)] | None = Field(
+        default=20_000_000,
+        description="Tokens that summaries may cost a caller in a day (UTC); beyond it extracts are made "
+        "without a model. Null is no limit.",
+    )
+
+
+class History(Section):
+    store_messages: bool = Field(
+        default=True,
+        description="Keep the original messages, so that what was folded can be read again. False keeps "
+        "their digests only; summaries are kept in any case.",
+    )
+    ttl: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=30 * 24 * 3600.0,
+        description="Seconds for which folds and messages are kept after their last use; null is for ever.",
+    )
+
+
+class Notify(Section):
+    headers: bool = Field(default=True, description="Tell in answer headers what was folded.")
+    events: bool = Field(default=True, description="Tell the event stream and the log what was folded.")
+
 
 class Windows(Section):
     ask: bool = Field(
@@ -89,9 +184,10 @@ class Model(Section):
         default=None, description="Tokens that its provider adds where a request has tools."
     )
     threshold: Share | None = Field(default=None, description="`compression.threshold` for this model.")
-    retain_tokens: Tokens | None = Field(
-        default=None, description="Tokens of recent messages that stay word for word."
+    retain_tokens: Retained | None = Field(
+        default=None, description="`compression.retain_tokens` for this model."
     )
+    strategy: Strategy | None = Field(default=None, description="`compression.strategy` for this model.")
     summary_model: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="The model that writes its summaries."
     )

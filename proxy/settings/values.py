@@ -135,6 +135,38 @@ def named(models: dict[str, Any]) -> dict[str, Any]:
     return models
 
 
+_SHARE = re.compile(r"\s*(\d{1,3}(?:\.\d+)?)\s*%\s*")
+
+
+def retained(value: object) -> object:
+    """A number of tokens, or a share of the room as `10%`."""
+    if isinstance(value, str) and (found := _SHARE.fullmatch(value)):
+        if not 0 < float(found[1]) <= 100:
+            raise ValueError("should be a share of more than 0% and at most 100%")
+        return f"{float(found[1]):g}%"
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    if type(value) is not int or not 0 < value < 2**40:
+        raise ValueError("should be a number of tokens, or a share of the room such as 10%")
+    return value
+
+
+def retained_tokens(said: int | str, room: int) -> int:
+    return said if isinstance(said, int) else int(float(said.removesuffix("%")) / 100 * room)
+
+
+Retained = Annotated[
+    int | str,
+    BeforeValidator(retained),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\s*(\d+|\d{1,3}(\.\d+)?\s*%)\s*$"},
+            ]
+        }
+    ),
+]
 Tokens = Annotated[int, BeforeValidator(a_number), Field(gt=0, lt=2**40)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

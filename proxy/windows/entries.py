@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from proxy.config_files import SettingsError, read
 from proxy.counting import vocabularies
 from proxy.counting.images import RULES
-from proxy.settings.sections import Model
+from proxy.settings.sections import Model, Strategy
+from proxy.settings.values import retained
 from proxy.windows.facts import ModelFacts
 
 _SECTION = "models"
@@ -95,6 +96,17 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
+def _is_retained(value: object) -> bool:
+    try:
+        return retained(value) == value
+    except ValueError:
+        return False
+
+
+def _is_strategy(value: object) -> bool:
+    return value in get_args(Strategy)
+
+
 _TOKENS = (_is_tokens, "a whole number above 0")
 _MAY_BE: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "window": _TOKENS,
@@ -105,6 +117,7 @@ _MAY_BE: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "factor": (_is_factor, "a number above 0.1 and up to 10"),
     "tool_prompt": _TOKENS,
     "threshold": (_is_share, "a share above 0 and up to 1"),
-    "retain_tokens": _TOKENS,
+    "retain_tokens": (_is_retained, "a whole number above 0, or a share of the room such as 10%"),
+    "strategy": (_is_strategy, f"one of {', '.join(get_args(Strategy))}"),
     "summary_model": (_is_name, "a model's name"),
 }

@@ -29,7 +29,8 @@ class ModelFacts:
     images: str | None = None  # a rule of `proxy.counting.images`
     factor: float | None = None  # its tokens for one of ours, where its tokenizer is not public
     threshold: float | None = None
-    retain_tokens: int | None = None
+    retain_tokens: int | str | None = None  # tokens, or a share of the room as `10%`
+    strategy: str | None = None
     summary_model: str | None = None
     tool_prompt: int | None = None  # tokens that its provider adds where a request has tools
 

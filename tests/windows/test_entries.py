@@ -21,6 +21,7 @@ EVERYTHING: dict[str, Any] = {
     "factor": 1.25,
     "threshold": 1,
     "retain_tokens": 500,
+    "strategy": "extractive",
     "summary_model": "small",
 }
 
@@ -33,7 +34,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_every_fact_can_be_written_down() -> None:
     assert facts_from(EVERYTHING, "here") == ModelFacts(
-        8192, True, 1024, "cl100k_base", "anthropic", 1.25, 1, 500, "small"
+        8192, True, 1024, "cl100k_base", "anthropic", 1.25, 1, 500, "extractive", "small"
     )
     assert facts_from({}, "here") == ModelFacts()
 
@@ -58,6 +59,8 @@ def test_every_fact_can_be_written_down() -> None:
         ("threshold", 1.5, "here: threshold: should be a share"),
         ("threshold", "0.9", "here: threshold: should be a share"),
         ("retain_tokens", 0, "here: retain_tokens: should be"),
+        ("retain_tokens", "101%", "here: retain_tokens: should be"),
+        ("strategy", "shorten", "here: strategy: should be one of summarize, extractive, off"),
         ("summary_model", " ", "here: summary_model: should be a model's name"),
     ],
 )
