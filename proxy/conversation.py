@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 
-import msgspec
+from proxy.messages import Names
 
 LONGEST_ID = 200
 
@@ -59,29 +58,15 @@ class Conversation:
     source: str
 
 
-class _Fields(msgspec.Struct):
-    """What a body says of its conversation. The rest is skipped over."""
-
-    session_id: Any = None
-    litellm_session_id: Any = None
-    conversation_id: Any = None
-    metadata: Any = None
-    prompt_cache_key: Any = None
-
-
-_decode = msgspec.json.Decoder(_Fields).decode
-
-
 def conversation_of(
-    headers: Sequence[tuple[bytes, bytes]], body: bytes, chain: Sequence[bytes]
+    headers: Sequence[tuple[bytes, bytes]], names: Names, chain: Sequence[bytes]
 ) -> Conversation:
-    """`chain` is the history's. The body is read only where no header says which conversation it is."""
+    """`names` is what the body says, `chain` is the history's."""
     if (named := _in_headers(headers)) is not None:
         return named
-    fields = _fields_of(body)
-    if (said := _in_body(fields)) is not None:
+    if (said := _in_body(names)) is not None:
         return Conversation(_presentable(said), "body")
-    return Conversation(_by_content(chain, fields.prompt_cache_key), "content")
+    return Conversation(_by_content(chain, names.prompt_cache_key), "content")
 
 
 def _in_headers(headers: Sequence[tuple[bytes, bytes]]) -> Conversation | None:
@@ -107,20 +92,12 @@ def _rank(name: bytes) -> int:
     return _LOWEST if is_session else _LOWEST + 1
 
 
-def _fields_of(body: bytes) -> _Fields:
-    """All absent where it cannot be read: whoever forwards it learns what is wrong."""
-    try:
-        return _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _Fields()
-
-
-def _in_body(fields: _Fields) -> bytes | None:
-    within = fields.metadata if isinstance(fields.metadata, dict) else {}
+def _in_body(names: Names) -> bytes | None:
+    within = names.metadata if isinstance(names.metadata, dict) else {}
     candidates = (
-        fields.session_id,
-        fields.litellm_session_id,
-        fields.conversation_id,
+        names.session_id,
+        names.litellm_session_id,
+        names.conversation_id,
         within.get("session_id"),
         within.get("conversation_id"),
         within.get("thread_id"),

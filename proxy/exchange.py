@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from time import perf_counter
@@ -38,12 +39,12 @@ def _next_id() -> str:
 class Size:
     """A chat request's size as it was counted, and the room that there is for it."""
 
-    tokens: int
-    uncertainty: int
+    tokens: int  # that are sent
+    received: int
     basis: str
     room: int
     window_origin: str
-    seconds: float  # that counting took
+    seconds: float  # that counting it as it came took
     truncated: bool = False  # did the upstream bill for much less than was sent?
 
 
@@ -62,6 +63,10 @@ class Exchange:
     upstream_id: str | None = None
     usage: Usage | None = None
     size: Size | None = None
+    counting: float = 0.0  # seconds
+    conversation: str | None = None
+    actions: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     stages: dict[Stage, float] = field(default_factory=dict)
 
     def spent(self, stage: Stage, since: float) -> None:

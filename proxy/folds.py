@@ -35,6 +35,16 @@ class Folds:
         # A record that lies under a name that is not its own was never written by us.
         return [fold for fold in found.values() if belongs(fold, history)]
 
+    async def at(self, tenant: bytes, prefix: bytes) -> Fold | None:
+        """The fold of just this prefix, if another has made it."""
+        if (fold := self._remembered.get(tenant + prefix)) is not None:
+            return fold
+        stored = (await self._store.get(tenant, Space.FOLDS, [prefix])).get(prefix)
+        fold = from_bytes(stored) if stored is not None else None
+        if fold is not None:
+            self._remembered.put(tenant + prefix, fold)
+        return fold
+
     async def keep(self, tenant: bytes, fold: Fold) -> Fold:
         """The fold that is used for this prefix from now on: this one, or another's that was there before."""
         stored = await self._store.put_new(tenant, Space.FOLDS, fold.prefix, to_bytes(fold), ttl=self._ttl())

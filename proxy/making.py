@@ -4,14 +4,17 @@ without one where no model can be asked.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from proxy.fold import artefacts, wording
+from proxy.fold.artefacts import Index
 from proxy.fold.extract import extract
-from proxy.fold.history import History, Turn
+from proxy.fold.history import INSTRUCTING, History, Turn
 from proxy.fold.record import Fold, Kind, Trigger
 from proxy.fold.tail import Cut
 from proxy.fold.transcript import Chunk, chunks
@@ -42,12 +45,17 @@ class Job:
     prompt: str = "general"
     most_tokens: int | None = None  # for the summary, whatever it replaces
     trigger: Trigger = Trigger.AUTO
+    shrunk: Mapping[int, bytes] = field(default_factory=dict)  # what is sent of kept turns, by their numbers
 
     @property
     def told(self) -> Sequence[Turn]:
         """What the summary adds to the one that it goes on from."""
-        numbers = range(self.first, self.cut.covers)
-        return [self.history.turns[self.history.spoken[number]] for number in numbers]
+        end = self.cut.covers
+        if end == self.history.length:
+            # Its last group is sent itself, and no later summary goes on from such a fold.
+            while end - 1 in self.cut.kept:
+                end -= 1
+        return [self.history.turns[self.history.spoken[number]] for number in range(self.first, end)]
 
     @property
     def first(self) -> int:
@@ -75,7 +83,7 @@ class Maker:
         name: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         self._summarizer = summarizer
-        self._count = count
+        self.count = count
         self._clock = clock
         self._name = name
 
@@ -83,18 +91,18 @@ class Maker:
         """By a model. Raises SummaryFailed."""
         text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
         model = job.model
-        for chunk in chunks(job.told, self._chunk_tokens(job, text), job.first):
+        # A long history is many megabytes to read: other requests go on meanwhile.
+        steps = await asyncio.to_thread(chunks, job.told, self._chunk_tokens(job, text), job.first)
+        for chunk in steps:
             written = await self._written(job, chunk, text)
             text, model = wording.answer_text(written.message), written.model
-        index = artefacts.index(job.told, index)
-        whole = artefacts.with_index(text, index.text(job.limit // _INDEX_SHARE, self._count))
+        whole = await asyncio.to_thread(self._with_index, job, text, index)
         return self._fold(job, whole, Kind.SUMMARY, model)
 
-    def extract(self, job: Job) -> Fold:
+    async def extract(self, job: Job) -> Fold:
         """Without a model."""
-        text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
-        picked = extract(job.told, job.limit, self._count, first=job.first, previous=text, artefacts=index)
-        return self._fold(job, picked, Kind.EXTRACT)
+        text = await asyncio.to_thread(self._picked, job)
+        return self._fold(job, text, Kind.SHRUNK if job.shrunk else Kind.EXTRACT)
 
     def truncation(self, job: Job) -> Fold:
         """Nothing but a word that something was there."""
@@ -102,8 +110,18 @@ class Maker:
         text = wording.truncation(left_out, job.original_tokens)
         return self._fold(job, text, Kind.TRUNCATION)
 
+    def _with_index(self, job: Job, text: str, before: Index) -> str:
+        index = artefacts.index(job.told, before)
+        return artefacts.with_index(text, index.text(job.limit // _INDEX_SHARE, self.count))
+
+    def _picked(self, job: Job) -> str:
+        if not job.told and job.cut.base is None:
+            return ""
+        text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
+        return extract(job.told, job.limit, self.count, first=job.first, previous=text, artefacts=index)
+
     def _chunk_tokens(self, job: Job, previous: str) -> int:
-        taken = _AROUND + 2 * job.limit + self._count(previous)
+        taken = _AROUND + 2 * job.limit + self.count(previous)
         return max(_LEAST_CHUNK, job.window - taken)
 
     async def _written(self, job: Job, chunk: Chunk, previous: str) -> Written:
@@ -111,38 +129,43 @@ class Maker:
         wanted = Wanted(messages, job.limit, job.model, job.preferred, job.credentials)
         for _ in range(_ATTEMPTS):
             written = await self._summarizer.write(wanted)
-            rejected = wording.verdict(
+            judging = partial(
+                wording.verdict,
                 written.message,
                 written.finish_reason,
                 transcript=chunk.text,
-                original_tokens=chunk.original_tokens + self._count(previous),
-                count=self._count,
+                original_tokens=chunk.original_tokens + self.count(previous),
+                count=self.count,
             )
+            rejected = await asyncio.to_thread(judging)
             if rejected is None:
                 return written
         raise SummaryFailed(rejected.value if rejected else "rejected")
 
     def _fold(self, job: Job, text: str, kind: Kind, model: str | None = None) -> Fold:
-        messages = wording.record_messages(text, job.role, before_user=_is_followed_by_a_user(job))
+        before_user = _is_followed_by_a_user(job)
+        messages = wording.record_messages(text, job.role, before_user=before_user) if text else ()
+        plainer = wording.record_messages(text, "user", before_user=before_user) if text else ()
         return Fold(
             id=self._name(),
             prefix=job.history.chain[job.cut.covers],
             covers=job.cut.covers,
             kept=job.cut.kept,
             messages=messages,
+            plainer=plainer if job.role in INSTRUCTING else (),
+            shrunk=dict(job.shrunk),
             text=text,
             kind=kind,
             trigger=job.trigger,
             created=self._clock(),
             original_tokens=job.original_tokens,
-            summary_tokens=sum(self._count(message.decode()) for message in messages),
+            summary_tokens=sum(self.count(message.decode()) for message in messages),
             parent=job.cut.base.id if job.cut.base else None,
             model=model,
         )
 
 
 def _is_followed_by_a_user(job: Job) -> bool:
-    if job.cut.kept:
-        return True  # the pinned one is a user's
-    position = job.history.position(job.cut.covers)
+    number = job.cut.kept[0] if job.cut.kept else job.cut.covers
+    position = job.history.position(number)
     return position < len(job.history.turns) and job.history.turns[position].role == "user"

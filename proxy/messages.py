@@ -13,7 +13,17 @@ import orjson
 _ABSENT = msgspec.Raw()
 
 
-class _Fields(msgspec.Struct):
+class Names(msgspec.Struct):
+    """What a request says of the conversation that it belongs to."""
+
+    session_id: Any = None
+    litellm_session_id: Any = None
+    conversation_id: Any = None
+    metadata: Any = None
+    prompt_cache_key: Any = None
+
+
+class _Fields(Names):
     """What we read of the body. The rest is skipped over, which costs a fifth of parsing it."""
 
     model: Any = None
@@ -32,6 +42,7 @@ class _Role(msgspec.Struct):
     role: Any = None
 
 
+NAMELESS = Names()
 _decode = msgspec.json.Decoder(_Fields).decode
 _decode_role = msgspec.json.Decoder(_Role).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -56,6 +67,7 @@ class ChatRequest:
     response_format: bytes = b""
     answer_limit: int | None = None  # how long the answer may be, where the client said so
     choices: int = 1
+    names: Names = NAMELESS
     copied: bool = False  # read from a decompressed or mended copy: `raw` is not to be written into
 
     @property
@@ -99,7 +111,18 @@ def _request(raw: bytes, fields: _Fields, *, copied: bool) -> ChatRequest:
         bytes(fields.response_format),
         _tokens(fields.max_completion_tokens) or _tokens(fields.max_tokens),
         _tokens(fields.n) or 1,
+        _names(fields),
         copied,
+    )
+
+
+def _names(fields: _Fields) -> Names:
+    return Names(
+        fields.session_id,
+        fields.litellm_session_id,
+        fields.conversation_id,
+        fields.metadata,
+        fields.prompt_cache_key,
     )
 
 

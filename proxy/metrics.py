@@ -17,6 +17,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 OTHER = "other"
 _ERRORS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 _SHARES = (0.1, 0.25, 0.5, 0.65, 0.8, 0.9, 0.95, 1, 1.5, 3)
+_RATIOS = (1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 50, 100)
 _COUNTING = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 TOKEN_KINDS = ("uncached", "cache_read", "output")
 
@@ -71,6 +72,44 @@ class Metrics:
             "silent_truncations_total", "Answers billed for far less than was sent.", "model"
         )
         self._overflows = self._counter("overflows_total", "Requests refused by the upstream as too long.")
+        self._folds = self._counter(
+            "folds_total", "Folds by strategy, trigger and result.", "strategy", "trigger", "result"
+        )
+        self._ratio = self._histogram(
+            "fold_ratio", "Tokens that a fold stands for, for one of its own.", "strategy", _RATIOS
+        )
+        self._saved = self._counter(
+            "saved_input_tokens_total", "Tokens that were received and not sent.", "model"
+        )
+        self._actions = self._counter("actions_total", "Chat requests by what was done to them.", "action")
+        self._warnings = self._counter("warnings_total", "Chat answers that carried a warning.", "warning")
+        self._summary_seconds = self._histogram(
+            "summary_seconds", "How long calls of the summary model took.", "result", _SECONDS
+        )
+        self._summary_tokens = self._counter(
+            "summary_tokens_total", "Tokens that summaries have cost, as billed.", "kind"
+        )
+        self._summary_failures = self._counter(
+            "summary_failures_total", "Calls of the summary model that gave nothing.", "reason"
+        )
+        self._waited = self._counter(
+            "fold_wait_seconds_total",
+            "Time that requests have waited for a fold without which they did not fit.",
+        )
+        self._avoided = self._counter(
+            "overflows_avoided_total",
+            "Requests that were too long as they came, and fitted as they were sent.",
+        )
+        self._recovered = self._counter(
+            "overflows_recovered_total", "Requests refused as too long, folded and answered after all."
+        )
+        self._conversations = self._counter("conversations_total", "Conversations that began.")
+        self._filled = self._counter(
+            "conversations_filled_total", "Conversations that came to fill a share of the room.", "share"
+        )
+        self._prefix = self._counter(
+            "prefix_tokens_total", "Tokens sent: repeating the conversation's last request, or new.", "kind"
+        )
         self._outages = self._counter("store_outages_total", "Times the store could not be used.", "reason")
         self.in_flight = self._gauge("in_flight_requests", "Requests being handled now.")
         self.in_flight_bytes = self._gauge("in_flight_bytes", "Bytes of request bodies held now.")
@@ -82,6 +121,7 @@ class Metrics:
         self._requests_of = cache(
             lambda route, model, status: self._requests.labels(route, model, str(status))
         )
+        self._actions_of = cache(self._actions.labels)
         self._counting_of = cache(self._counting.labels)
         self._utilization_of = cache(self._utilization.labels)
         self._error_of = cache(self._estimate_error.labels)
@@ -113,6 +153,7 @@ class Metrics:
             self._count_tokens(model, exchange.usage)
         if exchange.size is not None:
             self._size(exchange.size, model, exchange.usage)
+            self._folding(exchange, exchange.size, model)
 
     def _count_tokens(self, model: str, usage: Usage) -> None:
         uncached, cache_read, output = self._tokens_of(model)
@@ -131,6 +172,52 @@ class Metrics:
             estimated.inc(size.tokens)
             reported.inc(usage.prompt)
             self._error_of(size.basis).observe(abs(size.tokens - usage.prompt) / usage.prompt)
+
+    def fold_made(self, strategy: str, trigger: str, ratio: float) -> None:
+        self._folds.labels(strategy, trigger, "made").inc()
+        self._ratio.labels(strategy).observe(ratio)
+
+    def fold_failed(self, trigger: str) -> None:
+        self._folds.labels("summary", trigger, "failed").inc()
+
+    def fold_observed(self, trigger: str) -> None:
+        self._folds.labels("summary", trigger, "observed").inc()
+
+    def _folding(self, exchange: Exchange, size: Size, model: str) -> None:
+        for action in exchange.actions:
+            self._actions_of(action).inc()
+        for warning in exchange.warnings:
+            self._warnings.labels(warning).inc()
+        if size.received > size.tokens and 200 <= exchange.status < 300:
+            self._saved.labels(model).inc(size.received - size.tokens)
+
+    def prefix(self, repeated: int, sent: int) -> None:
+        self._prefix.labels("repeated").inc(min(repeated, sent))
+        self._prefix.labels("new").inc(max(0, sent - repeated))
+
+    def waited_for_a_fold(self, seconds: float) -> None:
+        self._waited.inc(seconds)
+
+    def overflow_avoided(self) -> None:
+        self._avoided.inc()
+
+    def overflow_recovered(self) -> None:
+        self._recovered.inc()
+
+    def conversation_began(self) -> None:
+        self._conversations.inc()
+
+    def conversation_filled(self, share: str) -> None:
+        self._filled.labels(share).inc()
+
+    def summary_asked(self, seconds: float, result: str, usage: Usage | None) -> None:
+        well = result == "ok"
+        self._summary_seconds.labels("ok" if well else "failed").observe(seconds)
+        if not well:
+            self._summary_failures.labels(result).inc()
+        if usage is not None:
+            self._summary_tokens.labels("input").inc(usage.prompt)
+            self._summary_tokens.labels("output").inc(usage.completion)
 
     def overflowed(self) -> None:
         self._overflows.inc()

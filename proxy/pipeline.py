@@ -1,34 +1,43 @@
-"""The way of a chat request: receive, identify, count, decide, assemble, forward, relay, record.
-
-Nothing is folded yet, so what lies between counting and forwarding leaves the client's bytes alone; the
-one thing that may be put in is the wish for `usage` in a stream.
-"""
+"""The way of a chat request: receive, identify, count, decide, assemble, forward, relay, record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+import structlog
+
 from proxy import messages
-from proxy.announcing import announcement
+from proxy.announcing import actions, announcement, warnings
+from proxy.books import Books
+from proxy.conversation import conversation_of
+from proxy.counting.once import Once
 from proxy.decoding import NotDecodable, decoder_for
 from proxy.exchange import Exchange, Size, Stage
+from proxy.folding import Folding, Sending, as_it_came, refused_as_larger
 from proxy.headers import Headers, first, replaced, to_upstream
+from proxy.histories import Histories, Line
 from proxy.identify import Tenants, credentials_in
+from proxy.lanes import Lanes
 from proxy.messages import ChatRequest
 from proxy.metrics import Metrics
+from proxy.observing import Observing
+from proxy.refusal import Refusal, refusal_in
 from proxy.relay import Client, relay
+from proxy.request import Request, Wishes
 from proxy.sizing import Sized, Sizing
 from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.watching import Watch, watch
 from proxy.windows.asking import Asking
 from proxy.windows.overflow import overflow
 
+log = structlog.get_logger("tailfold")
+
 _REFUSALS = (400, 422)
 # The upstream does not know the caller: nothing of the request is kept.
 _STRANGERS = (401, 403)
-# How much of a refusal is read to learn what was refused.
-_MAX_REFUSAL = 64 * 1024
+# What templates say of a summary in a role or place that they do not know.
+_ABOUT_ROLES = ("role", "template", "ystem message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,118 +48,256 @@ class Incoming:
     target: bytes
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
-    mode: str
+    wishes: Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """Those that a request passes."""
+
+    upstream: Upstream
+    tenants: Tenants
+    sizing: Sizing
+    histories: Histories
+    lanes: Lanes
+    folding: Folding
+    observing: Observing
+    books: Books
+    asking: Asking | None  # None where the upstream is not to be asked about itself
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """How a request is sent: in which form, and what has been tried in vain."""
+
+    request: Request
+    sending: Sending
+    asks_for_usage: bool
+    refused: set[str] = field(default_factory=set)
+    learned_from: Sending | None = None  # the one whose refusal has taught something
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    answer: Answer
+    watched: Watch
+    attempt: _Attempt
 
 
 class ChatPipeline:
-    def __init__(
-        self,
-        upstream: Upstream,
-        tenants: Tenants,
-        sizing: Sizing,
-        asking: Asking | None,
-        metrics: Metrics,
-        *,
-        ask_for_usage: bool,
-    ) -> None:
-        self._upstream = upstream
-        self._tenants = tenants
-        self._sizing = sizing
-        self._asking = asking  # None where the upstream is not to be asked about itself
+    def __init__(self, rooms: Rooms, metrics: Metrics, *, ask_for_usage: bool, tells_folds: bool) -> None:
+        self._rooms = rooms
         self._metrics = metrics
         self._ask_for_usage = ask_for_usage  # turns false for good once the upstream has refused the wish
+        self._tells_folds = tells_folds
+        self._failures = Once()
 
     async def run(self, incoming: Incoming, client: Client, exchange: Exchange) -> None:
         began = perf_counter()
         chat = self._receive(incoming, exchange)
-        tenant = self._tenants.of(incoming.headers, incoming.target)
-        sized = await self._count(tenant, chat, exchange)
-        unchanged = self._assemble(incoming)
-        asking = self._asking_for_usage(incoming, chat, unchanged)
-        exchange.spent(Stage.PREPARE, began)
-        answer, watched = await self._forward(unchanged, asking)
+        request = await self._identify_and_count(incoming, chat, exchange)
+        sending = await self._decide(request)
+        exchange.spent(Stage.PREPARE, began + sending.waited)
+        sent = await self._forward(incoming, request, sending)
+        request, sending = sent.attempt.request, sent.attempt.sending
+        self._note(exchange, request, sending)
         try:
-            await relay(answer, watched, client, exchange, announcement(sized))
+            announced = announcement(request, sending, folding=self._tells_folds)
+            await relay(sent.answer, sent.watched, client, exchange, announced)
         finally:
-            answer.close()
-            self._record(incoming, sized, watched, exchange)
+            sent.answer.close()
+            self._record(incoming, sent, exchange)
 
     def _receive(self, incoming: Incoming, exchange: Exchange) -> ChatRequest:
         chat = _read(incoming.body, first(incoming.headers, b"content-encoding"))
         exchange.model, exchange.streams = chat.model, chat.streams
         return chat
 
-    async def _count(self, tenant: bytes, chat: ChatRequest, exchange: Exchange) -> Sized:
+    async def _identify_and_count(self, incoming: Incoming, chat: ChatRequest, exchange: Exchange) -> Request:
+        tenant = self._rooms.tenants.of(incoming.headers, incoming.target)
         began = perf_counter()
-        sized = await self._sizing.size(tenant, chat)
+        sized = await self._rooms.sizing.size(tenant, chat, incoming.wishes.threshold)
+        exchange.counting = perf_counter() - began
+        line = await self._line(tenant, sized)
+        chain = line.chain if line is not None else (tenant,)
+        conversation = conversation_of(incoming.headers, chat.names, chain)
+        credentials = credentials_in(incoming.headers)
+        request = Request(chat, tenant, sized, conversation, incoming.wishes, credentials, line)
+        return await self._found(request)
+
+    async def _line(self, tenant: bytes, sized: Sized) -> Line | None:
+        measured = sized.counted.measured
+        try:
+            return await self._rooms.histories.line(tenant, measured) if measured is not None else None
+        except Exception as failure:  # noqa: BLE001 - the request is worth more than its history
+            self._log_once("read a history", failure)
+            return None
+
+    async def _found(self, request: Request) -> Request:
+        if request.line is None or request.wishes.mode == "off":
+            return request
+        try:
+            tenant, conversation = request.tenant, request.conversation.id
+            return replace(request, found=await self._rooms.lanes.find(tenant, conversation, request.line))
+        except Exception as failure:  # noqa: BLE001 - it is as good as a new conversation then
+            self._log_once("find a lane", failure)
+            return request
+
+    async def _decide(self, request: Request, *, again: bool = False) -> Sending:
+        try:
+            if request.wishes.mode == "observe":
+                return await self._rooms.observing.decide(request)
+            return await self._rooms.folding.decide(request, again=again)
+        except Exception as failure:  # noqa: BLE001 - what we cannot fold is sent as it came
+            self._log_once("decide", failure)
+            return as_it_came(request)
+
+    # Sent once; once more for each thing of ours that the upstream has refused.
+
+    async def _forward(self, incoming: Incoming, request: Request, sending: Sending) -> _Sent:
+        asks = incoming.wishes.mode == "compress" and self._ask_for_usage
+        attempt = _Attempt(request, sending, asks)
+        while True:
+            outgoing, hides = self._assemble(incoming, attempt)
+            answer = await self._rooms.upstream.send(outgoing)
+            refusal = await refusal_in(answer, looks_inside=_is_long(attempt.sending))
+            reason = await self._mended(attempt, refusal, hides=hides) if refusal is not None else None
+            if reason is None:
+                self._settle(attempt, answer)
+                return _Sent(answer, watch(answer.headers, hide_usage=hides), attempt)
+            answer.close()
+            attempt.refused.add(reason)
+            self._metrics.resent(reason)
+
+    def _assemble(self, incoming: Incoming, attempt: _Attempt) -> tuple[Outgoing, bool]:
+        """What goes out, and whether its stream will have an event in it that the client did not ask for."""
+        headers, chat = to_upstream(incoming.headers), attempt.sending.form.chat
+        body = messages.asking_for_usage(chat) if attempt.asks_for_usage else None
+        if body is None:
+            return Outgoing(incoming.method, incoming.target, headers, chat.raw), False
+        # An event can only be taken out of a stream that is not compressed.
+        plain: Headers = replaced(headers, b"accept-encoding", b"identity")
+        return Outgoing(incoming.method, incoming.target, plain, body), True
+
+    async def _mended(self, attempt: _Attempt, refusal: Refusal, *, hides: bool) -> str | None:
+        """The attempt is to be made once more, in another form: why. None where there is nothing to mend."""
+        if hides and refusal.status in _REFUSALS and refusal.names("stream_options"):
+            attempt.asks_for_usage = False
+            return "stream_options"
+        too_long = overflow(refusal.status, refusal.said)
+        if too_long is not None and "overflow" not in attempt.refused:
+            return await self._made_shorter(attempt, too_long.asked, refusal)
+        if attempt.sending.fold is not None and "role" not in attempt.refused:
+            return await self._told_plainly(attempt, refusal)
+        return None
+
+    async def _made_shorter(self, attempt: _Attempt, asked: int | None, refusal: Refusal) -> str | None:
+        request = attempt.request
+        if request.wishes.mode != "compress" or not self._learn_from_refusal(attempt, refusal):
+            return None
+        sized = await self._rooms.sizing.size(request.tenant, request.chat, request.wishes.threshold)
+        request = refused_as_larger(replace(request, sized=sized), attempt.sending, asked)
+        return await self._in_another_form(attempt, request, "overflow")
+
+    async def _told_plainly(self, attempt: _Attempt, refusal: Refusal) -> str | None:
+        if refusal.status is None or not refusal.names(*_ABOUT_ROLES):
+            return None
+        self._rooms.folding.is_refused_its_role(attempt.request.sized.model)
+        return await self._in_another_form(attempt, attempt.request, "role")
+
+    async def _in_another_form(self, attempt: _Attempt, request: Request, reason: str) -> str | None:
+        sending = await self._decide(request, again=reason == "overflow")
+        if sending.form.chat.raw == attempt.sending.form.chat.raw:
+            return None
+        attempt.request, attempt.sending = request, sending
+        return reason
+
+    def _settle(self, attempt: _Attempt, answer: Answer) -> None:
+        # Some servers quote the whole request in any refusal: only if it was our wish is it not made again.
+        if "stream_options" in attempt.refused and answer.status not in _REFUSALS:
+            self._ask_for_usage = False
+        if "overflow" in attempt.refused and answer.status == 200:
+            self._metrics.overflow_recovered()
+
+    # After the last byte.
+
+    def _note(self, exchange: Exchange, request: Request, sending: Sending) -> None:
+        sized = sending.form.sized
         count = sized.counted.count
         exchange.size = Size(
             count.tokens,
-            count.uncertainty,
+            sending.received.tokens,
             count.basis,
             sized.budget.room,
             sized.window.origin,
-            perf_counter() - began,
+            exchange.counting,
         )
-        return sized
+        exchange.conversation = request.conversation.id
+        exchange.actions = actions(request, sending)
+        exchange.warnings = warnings(sending)
 
-    def _assemble(self, incoming: Incoming) -> Outgoing:
-        return Outgoing(incoming.method, incoming.target, to_upstream(incoming.headers), incoming.body)
-
-    def _asking_for_usage(
-        self, incoming: Incoming, chat: ChatRequest, unchanged: Outgoing
-    ) -> Outgoing | None:
-        """The same request with the wish for usage, where that is ours to add."""
-        if incoming.mode != "compress" or not self._ask_for_usage:
-            return None
-        body = messages.asking_for_usage(chat)
-        if body is None:
-            return None
-        # An event can only be taken out of a stream that is not compressed.
-        headers: Headers = replaced(unchanged.headers, b"accept-encoding", b"identity")
-        return replace(unchanged, headers=headers, body=body)
-
-    async def _forward(self, unchanged: Outgoing, asking: Outgoing | None) -> tuple[Answer, Watch]:
-        if asking is None:
-            return await self._forward_unchanged(unchanged)
-        answer = await self._upstream.send(asking)
-        if not await _names_stream_options(answer):
-            return answer, watch(answer.headers, hide_usage=True)
-        answer.close()
-        self._metrics.resent("stream_options")
-        answer, watched = await self._forward_unchanged(unchanged)
-        # Some servers quote the whole request in any refusal: only if it was our wish is it not made again.
-        if answer.status not in _REFUSALS:
-            self._ask_for_usage = False
-        return answer, watched
-
-    async def _forward_unchanged(self, unchanged: Outgoing) -> tuple[Answer, Watch]:
-        answer = await self._upstream.send(unchanged)
-        return answer, watch(answer.headers, hide_usage=False)
-
-    def _record(self, incoming: Incoming, sized: Sized, watched: Watch, exchange: Exchange) -> None:
+    def _record(self, incoming: Incoming, sent: _Sent, exchange: Exchange) -> None:
         began = perf_counter()
-        exchange.usage = watched.usage()
+        attempt, sizing = sent.attempt, self._rooms.sizing
+        request, sending = attempt.request, attempt.sending
+        exchange.usage = sent.watched.usage()
         if 200 <= exchange.status < 300:
-            lesson = self._sizing.answered(sized, exchange.usage)
+            lesson = sizing.answered(sending.form.sized, exchange.usage)
             if exchange.size is not None:
                 exchange.size.truncated = lesson.truncated
-            if self._asking is not None:
-                self._asking.about(sized.model, credentials_in(incoming.headers))
+            if sending.fold is not None:
+                sizing.answered(request.sized, None)  # what was counted of it is remembered all the same
+            if self._rooms.asking is not None:
+                self._rooms.asking.about(sending.form.sized.model, credentials_in(incoming.headers))
+            self._enter(request, sending)
         elif exchange.status not in _STRANGERS:
-            self._sizing.answered(sized, None)
-        self._learn_from_refusal(sized, watched, exchange)
+            sizing.answered(request.sized, None)
+        self._learn_from_what_was_relayed(attempt, sent.watched, exchange)
         exchange.spent(Stage.RECORD, began)
 
-    def _learn_from_refusal(self, sized: Sized, watched: Watch, exchange: Exchange) -> None:
+    def _enter(self, request: Request, sending: Sending) -> None:
+        try:
+            begun = self._rooms.folding.begin(sending.prepare)
+            self._rooms.books.enter(request, sending, begun)
+        except Exception as failure:  # noqa: BLE001 - the client has its answer, and it stays one
+            self._log_once("enter into the books", failure)
+
+    def _learn_from_what_was_relayed(self, attempt: _Attempt, watched: Watch, exchange: Exchange) -> None:
         said = watched.said()
         if exchange.status < 300 and not (isinstance(said, dict) and said.get("error")):
             return
         # In a stream, and from some gateways, a refusal comes with a 200.
         status = exchange.status if exchange.status >= 300 else None
-        if (too_long := overflow(status, said)) is not None:
-            self._sizing.refused(sized, too_long)
+        self._learn_from_refusal(attempt, Refusal(status, said, ""))
+
+    def _learn_from_refusal(self, attempt: _Attempt, refusal: Refusal) -> bool:
+        too_long = overflow(refusal.status, refusal.said)
+        if too_long is None:
+            return False
+        if attempt.learned_from is not attempt.sending:
+            attempt.learned_from = attempt.sending
+            self._rooms.sizing.refused(attempt.sending.form.sized, too_long)
             self._metrics.overflowed()
+        return True
+
+    def _log_once(self, doing: str, failure: Exception) -> None:
+        kind = type(failure).__name__
+        if self._failures.first(f"{doing} {kind}"):
+            # Only where it happened: the message and the values may quote a conversation.
+            log.error("a request is forwarded as it came", doing=doing, kind=kind, at=_place_of(failure))
+
+
+def _place_of(failure: Exception) -> str:
+    trace = failure.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace is not None else ""
+
+
+def _is_long(sending: Sending) -> bool:
+    """Long enough to be refused for its length."""
+    sized = sending.form.sized
+    return sized.window.window.assumed or sized.counted.count.at_most > sized.budget.soft
 
 
 def _read(body: bytes, encoding: bytes | None) -> ChatRequest:
@@ -160,22 +307,3 @@ def _read(body: bytes, encoding: bytes | None) -> ChatRequest:
         return messages.read_decompressed(body, decoder_for(encoding).feed(body))
     except NotDecodable:
         return messages.read(body, compressed=True)
-
-
-async def _names_stream_options(answer: Answer) -> bool:
-    """Does the upstream refuse the request with words about our wish? The answer can be read again."""
-    if answer.status not in _REFUSALS:
-        return False
-    refusal = b""
-    try:
-        while not answer.complete and len(refusal) < _MAX_REFUSAL:
-            refusal += await answer.read()
-        refusal += answer.read_ready()
-    except BaseException:
-        answer.close()
-        raise
-    answer.put_back(refusal)
-    try:
-        return b"stream_options" in decoder_for(first(answer.headers, b"content-encoding")).feed(refusal)
-    except NotDecodable:
-        return False

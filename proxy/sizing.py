@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,7 +33,9 @@ class Shares:
     soft_ratio: float
     margin: float
 
-    def policy_for(self, known: KnownModel) -> Policy:
+    def policy_for(self, known: KnownModel, wished: float | None = None) -> Policy:
+        if wished is not None:
+            return Policy(wished, self.soft_ratio, self.margin)
         said = known.facts.threshold
         own = known.origins.get("threshold") is Origin.SETTING
         threshold = said if own or self.threshold is None else self.threshold
@@ -64,15 +67,23 @@ class Sizing:
         self._shares = shares
         self._models_read = models_read
 
-    async def size(self, tenant: bytes, chat: ChatRequest) -> Sized:
+    async def size(self, tenant: bytes, chat: ChatRequest, threshold: float | None = None) -> Sized:
+        """`threshold` is the request's own wish."""
         if not self._models_read.is_set():
             await self._patiently()
         model = chat.model or ""
         await self._windows.recall(model)
         counted = await self._counter.count(tenant, chat)
         window = self._windows.of(model)
-        allowed = budget(window.window, chat.answer_limit, self._shares.policy_for(window.known))
+        allowed = budget(window.window, chat.answer_limit, self._shares.policy_for(window.known, threshold))
         return Sized(tenant, model, counted, window, allowed, chat.answer_limit)
+
+    def text_counter(self, sized: Sized) -> Callable[[str], int]:
+        """What a text takes of the same window, in tokens."""
+        return self._counter.of_text(sized.counted)
+
+    def window_of(self, model: str) -> Resolved:
+        return self._windows.of(model)
 
     def answered(self, sized: Sized, usage: Usage | None) -> Lesson:
         """After the answer: learn from what was billed."""

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.conversation import LONGEST_ID, Conversation, conversation_of
+from proxy.conversation import LONGEST_ID, Conversation
+from proxy.conversation import conversation_of as conversation_by
 from proxy.fold.history import Turn, history
 from proxy.fold.identity import said
+from proxy.messages import read
 
 TENANT = b"a caller's name."
 CAPTURES = Path(__file__).parent.parent.parent / "shared" / "captures"
@@ -17,6 +20,10 @@ CHAIN = [b"\x01" * 16, b"\x02" * 16, b"\x03" * 16]
 BY_CONTENT = Conversation("content-" + "02" * 16, "content")
 
 Pair = tuple[bytes, bytes]
+
+
+def conversation_of(headers: Sequence[Pair], body: bytes, chain: Sequence[bytes]) -> Conversation:
+    return conversation_by(headers, read(body, compressed=False).names, chain)
 
 
 def of(*headers: Pair, body: object = None) -> Conversation:

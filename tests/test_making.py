@@ -130,9 +130,9 @@ def without_a_model(fold: Fold, of: History) -> None:
     assert fold.summary_tokens < fold.original_tokens / 2
 
 
-def test_an_extract_needs_no_model() -> None:
+async def test_an_extract_needs_no_model() -> None:
     of = talk(8)
-    fold = Maker(Writing(SHORT), words).extract(job(of, Cut(6, (), None)))
+    fold = await Maker(Writing(SHORT), words).extract(job(of, Cut(6, (), None)))
     without_a_model(fold, of)
     assert fold.kind is Kind.EXTRACT
     assert "message 0" in fold.text

@@ -10,6 +10,7 @@ import structlog
 
 from proxy.counting import anchors, measuring
 from proxy.counting.anchors import Basis, Count, Known, Lesson
+from proxy.counting.calibration import first_calibration
 from proxy.counting.estimate import Estimate
 from proxy.counting.framing import Scheme
 from proxy.counting.knowledge import Knowledge
@@ -76,6 +77,16 @@ class Counter:
             if self._failures.first(f"rough {kind}"):
                 log.warning("a request was taken by its length, not by its tokens", kind=kind)
         return counted
+
+    def of_text(self, counted: Counted) -> Callable[[str], int]:
+        """The tokens of a text, as the model counts them that was counted for. Safe in any thread."""
+        manner = self._manner(counted.model)
+        calibration = counted.known.calibration if counted.known else first_calibration(manner.factor)
+
+        def tokens(text: str) -> int:
+            return max(0, round(calibration.tokens(self._measurer.text(text, manner.scheme))))
+
+        return tokens
 
     async def _anyhow(self, tenant: bytes, chat: ChatRequest) -> Counted:
         try:

@@ -89,6 +89,11 @@ def _call(call: Any) -> Iterator[Countable]:
     yield from _text(call.get("arguments", call.get("input")))
 
 
+def measure_text(text: str, tokenizer: Tokenizer | None) -> Estimate:
+    """Of words that stand in no message."""
+    return _estimate([text], tokenizer)
+
+
 def _text(value: Any) -> Iterator[Countable]:
     """Where text is expected. Arguments are text, but some clients send the object that it describes."""
     if value is not None:

@@ -127,6 +127,10 @@ class Measurer:
             self._recollection.keep(scope, result, beginning)
         return Measurement(result, fresh)
 
+    def text(self, text: str, scheme: Scheme) -> Estimate:
+        """Of a text of our own, roughly where the vocabulary is not there (yet)."""
+        return framing.measure_text(text, self._encodings.ready(scheme.encoding))
+
     async def _estimates(
         self, tenant: bytes, scheme: Scheme, pieces: Sequence[Piece]
     ) -> tuple[dict[bytes, Estimate], dict[bytes, Estimate]]:

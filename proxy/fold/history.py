@@ -50,8 +50,16 @@ class History:
 
 def history(turns: Sequence[Turn], tenant: bytes) -> History:
     spoken = [position for position, turn in enumerate(turns) if not turn.instructs]
-    chain = [blake2b(b"", digest_size=DIGEST_SIZE, key=tenant).digest()]
+    chain = [beginning(tenant)]
     for position in spoken:
-        linked = chain[-1] + turns[position].identity
-        chain.append(blake2b(linked, digest_size=DIGEST_SIZE).digest())
+        chain.append(linked(chain[-1], turns[position].identity))
     return History(turns, spoken, chain)
+
+
+def beginning(tenant: bytes) -> bytes:
+    """What a tenant's chains begin with."""
+    return blake2b(b"", digest_size=DIGEST_SIZE, key=tenant).digest()
+
+
+def linked(value: bytes, identity: bytes) -> bytes:
+    return blake2b(value + identity, digest_size=DIGEST_SIZE).digest()

@@ -12,6 +12,7 @@ class Kind(StrEnum):
 
     SUMMARY = "summary"  # by a model
     EXTRACT = "extract"  # sentences and artefacts picked without a model
+    SHRUNK = "shrunk"  # the same, and the middle of kept tool results left out
     TRUNCATION = "truncation"  # nothing but a marker that says how much was left out
 
 

@@ -65,22 +65,30 @@ def usable_folds(history: History, folds: Iterable[Fold]) -> list[Fold]:
     """From the shallowest to the deepest. A history that begins as the one that a fold was made for may go on
     in another way: with the result of a folded call, or with no user message where there was one.
     """
-    allowed, pins = set(allowed_cuts(history)), _pins(history)
-    usable = [fold for fold in folds if fold.covers in allowed and {*pins[fold.covers]} <= {*fold.kept}]
+    allowed, pins = {*allowed_cuts(history), history.length}, _pins(history)
+    usable = [fold for fold in folds if fold.covers in allowed and pins[fold.covers] <= {*fold.kept}]
     return sorted(usable, key=lambda fold: (fold.covers, fold.id))
 
 
-def _pins(history: History) -> list[tuple[int, ...]]:
+def last_group(history: History) -> Cut:
+    """All of it, with its last group kept: what cannot be cut off may still be made smaller."""
+    start = max(allowed_cuts(history), default=0)
+    kept = {*_pins(history)[start], *range(start, history.length)} if history.length else set()
+    return Cut(history.length, tuple(sorted(kept)), None)
+
+
+def _pins(history: History) -> list[set[int]]:
     """For every cut: the newest user message, where the fold passes over it; an agent may work on one for
     hours. And a tail that answers an older one has that before it: many templates want a user to speak first.
+    Where everything is covered, the last turn is to be answered and must be there too.
     """
-    pins: list[tuple[int, ...]] = []
-    newest: tuple[int, ...] = ()
+    pins: list[set[int]] = []
+    newest: set[int] = set()
     for number in range(history.length):
         begins_naturally = begins_with_a_user_message(history, number)
-        pins.append(() if begins_naturally else newest)
-        newest = (number,) if begins_naturally else newest
-    return pins
+        pins.append(set() if begins_naturally else newest)
+        newest = {number} if begins_naturally else newest
+    return [*pins, newest | {history.length - 1}]
 
 
 def _weighed_cuts(history: History, folds: Sequence[Fold]) -> list[Weighed]:
@@ -106,7 +114,7 @@ class _Scales:
         self._sent = self._tails[self.covered] + self._sum(deepest.kept if deepest else ())
 
     def weigh(self, covers: int) -> Weighed:
-        kept = self._pins[covers]
+        kept = tuple(self._pins[covers])
         tail, pinned = self._tails[covers], self._sum(kept)
         left_out = self._sent - tail - pinned
         merged = self._base.summary_tokens if self._base else 0

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from proxy.errors import BadRequest
 from proxy.exchange import Exchange
 from proxy.pipeline import ChatPipeline, Incoming
 from proxy.web.downstream import Downstream
 from proxy.web.receive import InFlight, Patience, WholeBody
 from proxy.web.target import target_of
-
-MODES = ("compress", "observe", "off")
+from proxy.web.wishes import wishes_of
 
 
 class ChatHandler:
@@ -25,15 +23,7 @@ class ChatHandler:
         self._mode = mode
 
     async def __call__(self, request: web.Request, answer: Downstream, exchange: Exchange) -> None:
-        mode = self._mode_of(request)
+        wishes = wishes_of(request, self._mode)
         async with WholeBody(request, self._in_flight, self._patience, self._most) as body:
-            incoming = Incoming(b"POST", target_of(request), request.raw_headers, body, mode)
+            incoming = Incoming(b"POST", target_of(request), request.raw_headers, body, wishes)
             await self._pipeline.run(incoming, answer, exchange)
-
-    def _mode_of(self, request: web.Request) -> str:
-        mode = request.headers.get("X-Tailfold-Mode")
-        if mode is None:
-            return self._mode
-        if mode not in MODES:
-            raise BadRequest(f"X-Tailfold-Mode must be one of {', '.join(MODES)}.")
-        return mode

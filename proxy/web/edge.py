@@ -184,8 +184,13 @@ def _line(exchange: Exchange, seconds: float) -> dict[str, object]:
     if exchange.upstream_id is not None:
         line["upstream_id"] = exchange.upstream_id
     if exchange.size is not None:
+        line["conversation"] = exchange.conversation
+        line["action"] = ",".join(exchange.actions)
+        line["received_tokens"] = exchange.size.received
         line["counted_tokens"] = exchange.size.tokens
         line["room"] = exchange.size.room
+    if exchange.warnings:
+        line["warning"] = ",".join(exchange.warnings)
     if exchange.usage is not None:
         line["prompt_tokens"] = exchange.usage.prompt
         line["cached_tokens"] = exchange.usage.cached

@@ -1,0 +1,280 @@
+"""Carrying out plans: in which form a request is sent, and which fold is begun when it has been answered.
+
+Nothing is decided here that `proxy.fold.plan` could decide, and nobody waits for a summary who need not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from time import monotonic
+
+import msgspec
+
+from proxy.budget import Size
+from proxy.fold.plan import Keep, Make, Plan, Reuse
+from proxy.fold.record import Fold, Kind
+from proxy.fold.tail import Cut
+from proxy.folds import Folds
+from proxy.ladder import rungs
+from proxy.making import Job
+from proxy.metrics import Metrics
+from proxy.policies import Policies
+from proxy.request import Request
+from proxy.settings.sections import Summarizer as SummarizerSettings
+from proxy.sizing import Sizing
+from proxy.summarizer import preferred_model
+from proxy.tidings import Reason
+from proxy.weighing import Form, Weighing, chosen
+from proxy.windows.kept import Kept
+from proxy.workshop import Order, Workshop
+
+# After so many folds in vain, or that have freed too little, a line begins none any more.
+MOST_UNUSED = 2
+MOST_FUTILE = 3
+# Summaries that one request waits for: the second goes on from the first, and deeper.
+_MOST_SUMMARIES = 2
+
+DOES_NOT_FIT = "does_not_fit"
+SUMMARY_LATE = "summary_late"
+SUMMARY_FAILED = "summary_failed"
+FOLDING_PAUSED = "folding_paused"
+
+
+class Plain(msgspec.Struct, frozen=True, array_like=True):
+    """A model's template has refused the role of a summary."""
+
+    refused: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """The form in which a request goes out, and what is to be begun when it has been answered."""
+
+    form: Form
+    received: Size  # as it came
+    freed: int = 0  # by a fold that the line's last request did not have
+    prepare: Order | None = None
+    warnings: tuple[str, ...] = ()
+    waited: float = 0.0  # seconds, for a fold
+    would: Fold | None = None  # in observe mode: what it would have been sent with
+
+    @property
+    def fold(self) -> Fold | None:
+        return self.form.fold
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A fold that is being made: of which prefix, and until when it is to be expected."""
+
+    prefix: bytes
+    until: float
+
+
+class Folding:
+    def __init__(
+        self,
+        folds: Folds,
+        sizing: Sizing,
+        policies: Policies,
+        workshop: Workshop,
+        summarizer: SummarizerSettings,
+        plain: Kept[Plain],
+        metrics: Metrics,
+    ) -> None:
+        self._folds = folds
+        self._sizing = sizing
+        self._policies = policies
+        self._workshop = workshop
+        self._settings = summarizer
+        self._plain = plain
+        self._metrics = metrics
+
+    async def decide(self, request: Request, *, again: bool = False) -> Sending:
+        """`again` after the upstream has refused it as too long."""
+        if not self._concerns(request):
+            return as_it_came(request)
+        weighing = await self._weighing(request)
+        decided = await weighing.plan()
+        if not weighing.presses(decided):
+            return await self._sending(weighing, decided)
+        began = monotonic()
+        reason = Reason.OVERFLOW if again else Reason.MUST
+        decided, why = await self._pressed(weighing, decided, reason, began + self._settings.max_wait)
+        waited = monotonic() - began
+        self._metrics.waited_for_a_fold(waited)
+        sending = await self._sending(weighing, decided)
+        return replace(sending, waited=waited, warnings=(why,) if why else ())
+
+    def begin(self, order: Order | None) -> Begun | None:
+        """After the answer; what was really begun."""
+        if order is None or self._workshop.hesitates(order.tenant, order.job.model):
+            return None
+        if self._workshop.running(order.tenant, order.job.history) is None:
+            self._workshop.begin(order)
+        return Begun(order.job.history.chain[order.job.cut.covers], self._workshop.until())
+
+    def is_refused_its_role(self, model: str) -> None:
+        """From now on this model is told summaries in the plainer form."""
+        self._plain.put(model, Plain())
+
+    async def idle(self, timeout: float) -> None:
+        await self._workshop.idle(timeout)
+
+    def _concerns(self, request: Request) -> bool:
+        if request.line is None or request.wishes.mode != "compress" or request.chat.copied:
+            return False
+        if self._policies.strategy(request.sized.window.known, request.wishes) == "off":
+            return False
+        in_use = request.found is not None and request.found.lane.fold is not None
+        sized = request.sized
+        return in_use or request.underrated > 1 or sized.budget.past_soft(sized.counted.count)
+
+    async def _weighing(self, request: Request) -> Weighing:
+        room = request.sized.budget.room
+        policy = self._policies.fold(
+            request.sized.window.known, request.wishes, room, may_start=_may_start(request)
+        )
+        await self._plain.recall(request.sized.model)
+        plainly = self._plain.get(request.sized.model) is not None
+        weighing = Weighing(request, self._sizing, policy, plainly=plainly)
+        for fold in await self._folds.known(request.tenant, weighing.history):
+            weighing.add(fold)
+        return weighing
+
+    # What would not fit as it is.
+
+    async def _pressed(
+        self, weighing: Weighing, decided: Plan, reason: Reason, until: float
+    ) -> tuple[Plan, str | None]:
+        """Something that fits, as far as there is anything, and why it is less than it should be."""
+        decided, why = await self._summarised(weighing, decided, reason, until)
+        if weighing.presses(decided):
+            decided = await self._without_a_model(weighing, decided, reason)
+        if weighing.presses(decided):
+            # Not even the least of it fits: the upstream has the last word, on what the client really sent.
+            return Keep(), DOES_NOT_FIT
+        return decided, why
+
+    async def _summarised(
+        self, weighing: Weighing, decided: Plan, reason: Reason, until: float
+    ) -> tuple[Plan, str | None]:
+        """With summaries that are there in time, and why there is none."""
+        request = weighing.request
+        for _ in range(_MOST_SUMMARIES):
+            task = self._workshop.running(request.tenant, weighing.history)
+            if task is None:
+                order, why = self._pressing_order(weighing, decided, reason)
+                if order is None:
+                    return decided, why
+                task = self._workshop.begin(order)
+            done, _ = await asyncio.wait({task}, timeout=max(0.0, until - monotonic()))
+            if not done:
+                return decided, SUMMARY_LATE
+            if (fold := task.result()) is None:
+                return decided, SUMMARY_FAILED
+            weighing.add(fold)
+            decided = await weighing.plan()
+            if not weighing.presses(decided):
+                break
+        return decided, None
+
+    def _pressing_order(
+        self, weighing: Weighing, decided: Plan, reason: Reason
+    ) -> tuple[Order | None, str | None]:
+        request = weighing.request
+        strategy = self._policies.strategy(request.sized.window.known, request.wishes)
+        if not isinstance(decided, Make) or strategy != "summarize":
+            return None, None
+        if not weighing.policy.may_start:
+            return None, FOLDING_PAUSED
+        if hesitates := self._workshop.hesitates(request.tenant, request.sized.model):
+            return None, hesitates
+        return self._order(weighing, decided.cut, reason), None
+
+    async def _without_a_model(self, weighing: Weighing, decided: Plan, reason: Reason) -> Plan:
+        request = weighing.request
+        # What is being summed up keeps its place for the summary.
+        running = self._workshop.running(request.tenant, weighing.history)
+        first = decided.cut if isinstance(decided, Make) and running is None else None
+        order = self._order(weighing, first or Cut(0, (), None), reason, Kind.EXTRACT)
+        async with aclosing(rungs(weighing, first, order.job, self._workshop.maker(order))) as candidates:
+            async for fold in candidates:
+                if not await weighing.fits_with(fold):
+                    continue
+                kept = await self._workshop.keep(order, fold)
+                weighing.add(kept)
+                decided = await weighing.plan()
+                return Reuse(kept) if weighing.presses(decided) else decided
+        return decided
+
+    # What is sent, and what is prepared.
+
+    async def _sending(self, weighing: Weighing, decided: Plan) -> Sending:
+        fold = chosen(decided)
+        form = await weighing.form(fold) if fold is not None else weighing.as_it_came
+        if form is None:
+            return as_it_came(weighing.request)
+        freed = 0
+        if fold is not None and fold.id != weighing.last:
+            freed = weighing.size(weighing.fold_in_use).tokens - form.sized.counted.count.tokens
+        return Sending(form, weighing.size(None), freed, self._prepared(weighing, decided))
+
+    def _prepared(self, weighing: Weighing, decided: Plan) -> Order | None:
+        cut = decided.cut if isinstance(decided, Make) else decided.prepare
+        if cut is None or self._is_being_made(weighing):
+            return None
+        known = weighing.request.sized.window.known
+        strategy = self._policies.strategy(known, weighing.request.wishes)
+        reason = Reason.HARD if isinstance(decided, Make) else Reason.SOFT
+        return self._order(weighing, cut, reason, Kind.SUMMARY if strategy == "summarize" else Kind.EXTRACT)
+
+    def _is_being_made(self, weighing: Weighing) -> bool:
+        """By this process, or by another that has answered the line's last request."""
+        request = weighing.request
+        if self._workshop.running(request.tenant, weighing.history) is not None:
+            return True
+        lane = request.found.lane if request.found else None
+        if lane is None or lane.making is None or lane.making not in weighing.history.chain:
+            return False
+        known = {fold.prefix for fold in weighing.folds}
+        return lane.making not in known and self._workshop.is_fresh(lane.making_until)
+
+    def _order(self, weighing: Weighing, cut: Cut, reason: Reason, kind: Kind = Kind.SUMMARY) -> Order:
+        request = weighing.request
+        facts, own = request.sized.window.known.facts, request.sized.model
+        preferred = preferred_model(self._settings, facts.summary_model)
+        windows = [self._sizing.window_of(model).window.tokens for model in {own, preferred or own}]
+        job = Job(
+            weighing.history,
+            cut,
+            own,
+            preferred,
+            min(windows),
+            request.credentials,
+            self._policies.role(weighing.history),
+            self._settings.prompt,
+            self._policies.settings.summary_max_tokens,
+        )
+        count = self._sizing.text_counter(request.sized)
+        return Order(request.tenant, request.conversation.id, job, reason, kind, count)
+
+
+def as_it_came(request: Request) -> Sending:
+    return Sending(Form(request.chat, request.sized), request.sized.counted.count)
+
+
+def refused_as_larger(request: Request, sending: Sending, asked: int | None) -> Request:
+    """The same request, to be made smaller than it was: the upstream counts higher than we do."""
+    counted = sending.form.sized.counted.count.tokens
+    fits = sending.form.sized.budget.fits(sending.form.sized.counted.count)
+    if asked is not None and asked > counted:
+        return replace(request, underrated=max(request.underrated, asked / max(1, counted)))
+    return replace(request, underrated=1.15) if fits and asked is None else request
+
+
+def _may_start(request: Request) -> bool:
+    lane = request.found.lane if request.found else None
+    return lane is None or (lane.unused < MOST_UNUSED and lane.futile < MOST_FUTILE)

@@ -1,0 +1,61 @@
+"""What must be folded and has no summary in time: folds that need no model, from the best to the last resort.
+
+Each is a record like any other, so what it has left out stays left out while the conversation goes on, and
+the provider's cache holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from proxy.fold.history import Turn
+from proxy.fold.record import Fold
+from proxy.fold.shrink import shrunk
+from proxy.fold.tail import Allowance, Cut, deeper_cut, last_group
+from proxy.making import Job, Maker
+from proxy.weighing import Weighing
+
+# An extract of fewer tokens says nothing.
+_LEAST_EXTRACT = 64
+_SHORT = 200
+# What is said around an extract.
+_WRAPPER = 120
+
+
+async def rungs(weighing: Weighing, first: Cut | None, job: Job, maker: Maker) -> AsyncGenerator[Fold, None]:
+    """One after the other until one fits. `job` is an example: the same for another cut is made of it."""
+    deepest = deeper_cut(weighing.history, weighing.folds, Allowance(0, 0))
+    for cut in filter(None, (first, deepest.cut if deepest else None)):
+        if (left := _left(weighing, cut)) >= _LEAST_EXTRACT:
+            yield await maker.extract(replace(job, cut=cut, most_tokens=_at_most(job, left)))
+    if deepest is not None:
+        yield maker.truncation(replace(job, cut=deepest.cut))
+    cut = last_group(weighing.history)
+    for told in (_SHORT, 0):
+        if results := _shorter_results(weighing, cut, told, maker):
+            smaller = replace(job, cut=cut, most_tokens=_at_most(job, _SHORT), shrunk=results)
+            yield await maker.extract(smaller) if told else maker.truncation(smaller)
+
+
+def _left(weighing: Weighing, cut: Cut) -> int:
+    """Tokens that an extract may have."""
+    return weighing.budget.largest - weighing.beside(cut.covers, cut.kept) - _WRAPPER
+
+
+def _at_most(job: Job, tokens: int) -> int:
+    return min(tokens, job.most_tokens) if job.most_tokens else tokens
+
+
+def _shorter_results(weighing: Weighing, cut: Cut, told: int, maker: Maker) -> dict[int, bytes]:
+    """Of the turns that are kept, by their numbers: tool results without their middle."""
+    kept = [_turn(weighing, number) for number in cut.kept]
+    # Down to the soft trigger, so that the next turns fit as well; but what fits is better than nothing.
+    goal = weighing.budget.soft if told else weighing.budget.largest
+    excess = weighing.beside(cut.covers, cut.kept) + _WRAPPER + told - goal
+    found = shrunk(kept, max(1, excess), maker.count)
+    return {cut.kept[place]: raw for place, raw in found.messages.items()}
+
+
+def _turn(weighing: Weighing, number: int) -> Turn:
+    return weighing.history.turns[weighing.history.spoken[number]]

@@ -1,0 +1,96 @@
+"""What an upstream refuses, read before a byte of it has reached the client: some of it is ours to mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+
+from proxy.decoding import NotDecodable, decoder_for
+from proxy.headers import first
+from proxy.sse import ChatStream
+from proxy.upstream import Answer
+
+# Gateways in front of a model turn its 400 into a 500 or 502.
+_STATUSES = frozenset({400, 413, 422, 500, 502})
+# How much is read to learn what was refused.
+_MOST = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`status` is None where an answer that began well turned out to be an error."""
+
+    status: int | None
+    said: object
+    text: str
+
+    def names(self, *words: str) -> bool:
+        return any(word in self.text for word in words)
+
+
+async def refusal_in(answer: Answer, *, looks_inside: bool) -> Refusal | None:
+    """None where the answer is one. It can be read again either way.
+
+    `looks_inside` at answers that begin well: their first event may be an error all the same. Until it has
+    come the client waits for the head, so that this is only for requests that are long enough to be refused.
+    """
+    if answer.status in _STATUSES:
+        text = await _read_until(answer, lambda _: False)
+        return Refusal(answer.status, _meaning(text), text)
+    if not looks_inside or answer.status != 200:
+        return None
+    media_type = (first(answer.headers, b"content-type") or b"").partition(b";")[0].strip().lower()
+    if media_type == b"text/event-stream":
+        said = _first_event(await _read_until(answer, _has_an_event))
+        return None if said is None else Refusal(None, said, orjson.dumps(said).decode())
+    if media_type.endswith(b"json"):
+        text = await _read_until(answer, lambda text: bool(text.lstrip()) and not _may_be_an_error(text))
+        said = _meaning(text) if _may_be_an_error(text) else None
+        return Refusal(None, said, text) if isinstance(said, dict) and said.get("error") else None
+    return None
+
+
+async def _read_until(answer: Answer, enough: Callable[[str], bool]) -> str:
+    """The body as far as it was read, decoded; empty where it cannot be decoded. All of it is put back."""
+    pieces = b""
+    try:
+        while not answer.complete and len(pieces) < _MOST and not enough(_decoded(answer, pieces)):
+            pieces += await answer.read()
+        pieces += answer.read_ready()
+    except BaseException:
+        answer.close()
+        raise
+    answer.put_back(pieces)
+    return _decoded(answer, pieces)
+
+
+def _decoded(answer: Answer, pieces: bytes) -> str:
+    try:
+        return decoder_for(first(answer.headers, b"content-encoding")).feed(pieces).decode(errors="replace")
+    except NotDecodable:
+        return ""
+
+
+def _meaning(text: str) -> object:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _has_an_event(text: str) -> bool:
+    """A whole one, of which comments are no part: they only keep a connection alive."""
+    return any("data:" in event for event in text.replace("\r\n", "\n").split("\n\n")[:-1])
+
+
+def _first_event(text: str) -> object:
+    stream = ChatStream(hide_usage=False)
+    stream.feed(text.encode())
+    stream.flush()
+    return stream.error
+
+
+def _may_be_an_error(text: str) -> bool:
+    return text.lstrip()[:16].replace(" ", "").replace("\n", "").startswith('{"error"')

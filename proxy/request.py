@@ -1,0 +1,37 @@
+"""One chat request, and all that is known of it before it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.conversation import Conversation
+from proxy.headers import Headers
+from proxy.histories import Line
+from proxy.lanes import Found
+from proxy.messages import ChatRequest
+from proxy.sizing import Sized
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a request says of its own folding; None where it leaves that to the settings."""
+
+    mode: str = "compress"
+    strategy: str | None = None
+    threshold: float | None = None
+    retain: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    chat: ChatRequest
+    tenant: bytes
+    sized: Sized
+    conversation: Conversation
+    wishes: Wishes
+    credentials: Headers
+    # None where its messages cannot be told apart, or nobody is to know of it.
+    line: Line | None = None
+    found: Found | None = None
+    # The upstream has refused it as so many times larger than it was counted.
+    underrated: float = 1.0

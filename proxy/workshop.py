@@ -1,0 +1,208 @@
+"""Folds being made: one per prefix, whoever asks, in this process and in all that share its store."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+from proxy.fold.history import History
+from proxy.fold.record import Fold, Kind
+from proxy.folds import Folds
+from proxy.making import Job, Maker
+from proxy.ports import Store
+from proxy.recent import Recent
+from proxy.spending import Spending
+from proxy.summarizer import Summarizer, SummaryFailed, Wanted, Written
+from proxy.tasks import Tasks
+from proxy.tidings import Made, Reason, Tidings
+
+# A claim is held for so long and renewed while the work goes on: where its holder dies, another takes over.
+_LEASE = 6.0
+_RENEWED_EVERY = 2.0
+_LOOKED_AFTER_EVERY = 0.1
+
+# After so many seconds a summary model that has failed is asked again, twice as many after each failure.
+_FIRST_PAUSE = 2.0
+_LONGEST_PAUSE = 600.0
+_CALLERS = 4096
+_BUDGET = "budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A fold that is wanted, for whom and why."""
+
+    tenant: bytes
+    conversation: str
+    job: Job
+    reason: Reason
+    kind: Kind  # a summary, or an extract that needs no model
+    count: Callable[[str], int]  # the conversation's own tokens of a text
+
+    @property
+    def key(self) -> bytes:
+        return self.tenant + self.job.history.chain[self.job.cut.covers]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    until: float
+    failures: int
+
+
+class Workshop:
+    def __init__(
+        self,
+        folds: Folds,
+        store: Store,
+        tasks: Tasks,
+        summarizer: Summarizer,
+        spending: Spending,
+        tidings: Tidings,
+        *,
+        patience: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._patience = patience
+        self._folds = folds
+        self._store = store
+        self._tasks = tasks
+        self._summarizer = summarizer
+        self._spending = spending
+        self._tidings = tidings
+        self._clock = clock
+        self._running: dict[bytes, asyncio.Task[Fold | None]] = {}
+        self._pauses: Recent[bytes, _Pause] = Recent(_CALLERS)
+
+    def running(self, tenant: bytes, history: History) -> asyncio.Task[Fold | None] | None:
+        """A fold of this history that is being made, of whatever length."""
+        if not self._running:
+            return None
+        for value in reversed(history.chain):
+            if (task := self._running.get(tenant + value)) is not None:
+                return task
+        return None
+
+    def is_fresh(self, until: float) -> bool:
+        """Of a time at which something should have been done."""
+        return self._clock() < until
+
+    def until(self) -> float:
+        """By when a fold that is begun now is there, or is not to be expected any more."""
+        return self._clock() + self._patience
+
+    def hesitates(self, tenant: bytes, model: str) -> str | None:
+        """Why no model is asked for a summary now."""
+        pause = self._pauses.get(_name(tenant, model))
+        if pause is not None and self._clock() < pause.until:
+            return "summary_model_failing"
+        return "summary_budget" if self._spending.is_spent(tenant) else None
+
+    def begin(self, order: Order) -> asyncio.Task[Fold | None]:
+        """The fold, or None where it could not be made; nobody who leaves takes it with him."""
+        if (task := self._running.get(order.key)) is None:
+            task = self._tasks.start(self._worked(order), name="fold")
+            self._running[order.key] = task
+            task.add_done_callback(lambda _: self._running.pop(order.key, None))
+        return task
+
+    def maker(self, order: Order) -> Maker:
+        return Maker(_Metered(self._summarizer, order.tenant, self._spending, self._tidings), order.count)
+
+    async def keep(self, order: Order, fold: Fold, began: float | None = None) -> Fold:
+        """The fold of this prefix from now on, which may be one that was there before."""
+        winner = await self._folds.keep(order.tenant, fold)
+        if winner.id == fold.id:
+            seconds = perf_counter() - began if began is not None else 0.0
+            self._tidings.made(Made(order.tenant, order.conversation, fold, order.reason, seconds))
+        return winner
+
+    async def idle(self, timeout: float) -> None:
+        """Wait for what is being made."""
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=timeout)
+
+    async def _worked(self, order: Order) -> Fold | None:
+        began = perf_counter()
+        try:
+            async with self._claimed(order) as made_elsewhere:
+                return made_elsewhere or await self.keep(order, await self._made(order), began)
+        except SummaryFailed as failure:
+            if failure.reason != _BUDGET:
+                self._pause(order, failure)
+            self._tidings.failed(order.tenant, order.conversation, order.reason, failure.reason)
+            return None
+
+    async def _made(self, order: Order) -> Fold:
+        maker = self.maker(order)
+        if order.kind is not Kind.SUMMARY:
+            return await maker.extract(order.job)
+        await self._spending.recall(order.tenant)
+        if self._spending.is_spent(order.tenant):
+            raise SummaryFailed(_BUDGET)
+        fold = await maker.summary(order.job)
+        self._pauses.put(_name(order.tenant, order.job.model), _Pause(0.0, 0))
+        return fold
+
+    def _pause(self, order: Order, failure: SummaryFailed) -> None:
+        name = _name(order.tenant, order.job.model)
+        before = self._pauses.get(name)
+        failures = before.failures + 1 if before else 1
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1))
+        self._pauses.put(name, _Pause(self._clock() + max(pause, failure.pause or 0.0), failures))
+
+    @asynccontextmanager
+    async def _claimed(self, order: Order) -> AsyncIterator[Fold | None]:
+        """The work is ours to do; or what another process has made of it meanwhile."""
+        holder = secrets.token_bytes(8)
+        prefix = order.job.history.chain[order.job.cut.covers]
+        while not await self._claim(order, holder):
+            if (made := await self._folds.at(order.tenant, prefix)) is not None:
+                yield made
+                return
+            await asyncio.sleep(_LOOKED_AFTER_EVERY)
+        renewing = self._tasks.start(self._renew(order, holder), name="renew a claim")
+        try:
+            yield await self._folds.at(order.tenant, prefix)
+        finally:
+            renewing.cancel()
+            await self._store.release(order.tenant, prefix, holder)
+
+    async def _claim(self, order: Order, holder: bytes) -> bool:
+        prefix = order.job.history.chain[order.job.cut.covers]
+        return await self._store.claim(order.tenant, prefix, holder, ttl=_LEASE)
+
+    async def _renew(self, order: Order, holder: bytes) -> None:
+        while True:
+            await asyncio.sleep(_RENEWED_EVERY)
+            await self._claim(order, holder)
+
+
+class _Metered:
+    """A summary model whose calls are paid for by a caller."""
+
+    def __init__(self, inner: Summarizer, tenant: bytes, spending: Spending, tidings: Tidings) -> None:
+        self._inner = inner
+        self._tenant = tenant
+        self._spending = spending
+        self._tidings = tidings
+
+    async def write(self, wanted: Wanted) -> Written:
+        began = perf_counter()
+        try:
+            written = await self._inner.write(wanted)
+        except SummaryFailed as failure:
+            self._tidings.asked(perf_counter() - began, failure.reason)
+            raise
+        self._tidings.asked(perf_counter() - began, "ok", written.usage)
+        if written.usage is not None:
+            self._spending.spend(self._tenant, written.usage.prompt + written.usage.completion)
+        return written
+
+
+def _name(tenant: bytes, model: str) -> bytes:
+    return tenant + model.encode(errors="surrogatepass")
