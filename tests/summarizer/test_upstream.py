@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -28,6 +31,9 @@ ANSWER = {
     "choices": [{"message": {"role": "assistant", "content": "short"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 30, "completion_tokens": 5},
 }
+ZIPPED = gzip.compress(orjson.dumps(ANSWER))
+GZIP = {"Content-Encoding": "gzip"}
+TOO_LONG = "This model's maximum context length is 8192 tokens. Your messages resulted in 9000 tokens."
 
 Answering = Callable[[dict[str, Any]], web.Response]
 
@@ -39,13 +45,17 @@ class Provider:
         self._answering = answering
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
+        self.paths: list[str] = []
 
     async def chat(self, request: web.Request) -> web.Response:
         body = orjson.loads(await request.read())
         self.bodies.append(body)
         self.keys.append(request.headers.get("Authorization"))
+        self.paths.append(request.path_qs)
         if self._answering is nothing:
             await asyncio.Event().wait()
+        if self._answering is cut:
+            await _break_off(request)
         return self._answering(body)
 
     @property
@@ -55,7 +65,11 @@ class Provider:
 
 @asynccontextmanager
 async def summarizer(
-    answering: Answering, *, temperature: float | None = 0.3, timeout: float = 30
+    answering: Answering,
+    *,
+    temperature: float | None = 0.3,
+    timeout: float = 30,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[tuple[UpstreamSummarizer, Provider]]:
     provider = Provider(answering)
     app = web.Application()
@@ -67,7 +81,7 @@ async def summarizer(
     origin, timeouts = Origin("127.0.0.1", port, None), Timeouts(5, 30, 30)
     upstream = Upstream(f"http://127.0.0.1:{port}/v1", origin, timeouts, Metrics(), Tasks())
     try:
-        yield UpstreamSummarizer(upstream, temperature=temperature, timeout=timeout), provider
+        yield UpstreamSummarizer(upstream, temperature=temperature, timeout=timeout, clock=clock), provider
     finally:
         upstream.close()
         await runner.cleanup()
@@ -75,6 +89,18 @@ async def summarizer(
 
 def well(_body: dict[str, Any]) -> web.Response:
     return web.json_response(ANSWER)
+
+
+def cut(_body: dict[str, Any]) -> web.Response:
+    raise AssertionError("it is never asked what to answer")
+
+
+async def _break_off(request: web.Request) -> None:
+    begun = web.StreamResponse(headers={"Content-Length": "1000"})
+    await begun.prepare(request)
+    await begun.write(b'{"choices":[')
+    assert request.transport is not None
+    request.transport.close()
 
 
 def nothing(_body: dict[str, Any]) -> web.Response:
@@ -105,15 +131,88 @@ async def test_the_preferred_model_is_asked_in_the_callers_name() -> None:
     }
 
 
-@pytest.mark.parametrize("status", [400, 403, 404])
-async def test_a_model_that_is_not_served_gives_way_to_the_conversations_own_for_good(status: int) -> None:
-    def only_the_large_one(body: dict[str, Any]) -> web.Response:
-        return well(body) if body["model"] == "gpt-4o" else refusal("no such model", status)
+async def test_what_the_conversations_own_requests_have_behind_their_path_is_sent_along() -> None:
+    async with summarizer(well) as (asking, provider):
+        await asking.write(ASKED)
+        await asking.write(replace(ASKED, query=b"api-version=2024-10-21"))
+    assert provider.paths == ["/v1/chat/completions", "/v1/chat/completions?api-version=2024-10-21"]
 
-    async with summarizer(only_the_large_one) as (asking, provider):
+
+def only_the_large_one(refused: Callable[[], web.Response]) -> Answering:
+    def answering(body: dict[str, Any]) -> web.Response:
+        return well(body) if body["model"] == "gpt-4o" else refused()
+
+    return answering
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: refusal("Not a valid model ID"),
+        lambda: refusal("Your key has no access", 403),
+        lambda: refusal("gpt-4o-mini does not exist", 404),
+        lambda: web.Response(text="<html>not found</html>", status=404),
+    ],
+)
+async def test_a_model_that_is_not_served_gives_way_to_the_conversations_own_and_stays_away(
+    refused: Callable[[], web.Response],
+) -> None:
+    async with summarizer(only_the_large_one(refused)) as (asking, provider):
         assert (await asking.write(ASKED)).model == "gpt-4o"
         assert (await asking.write(ASKED)).model == "gpt-4o"
     assert provider.models == ["gpt-4o-mini", "gpt-4o", "gpt-4o"]
+
+
+async def test_what_one_caller_is_refused_another_may_have() -> None:
+    other = replace(ASKED, credentials=[(b"Authorization", b"Bearer sk-other")])
+    async with summarizer(only_the_large_one(lambda: refusal("no", 403))) as (asking, provider):
+        await asking.write(ASKED)
+        await asking.write(other)
+        await asking.write(ASKED)
+    assert provider.models == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini", "gpt-4o", "gpt-4o"]
+
+
+async def test_after_an_hour_it_is_asked_again() -> None:
+    now = [0.0]
+    answering = only_the_large_one(lambda: refusal("no", 404))
+    async with summarizer(answering, clock=lambda: now[0]) as (asking, provider):
+        await asking.write(ASKED)
+        now[0] = 3601.0
+        await asking.write(ASKED)
+    assert provider.models == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini", "gpt-4o"]
+
+
+@pytest.mark.parametrize("refused", [TOO_LONG, "The prompt was filtered."])
+async def test_a_refusal_of_one_prompt_is_none_of_the_model(refused: str) -> None:
+    async with summarizer(only_the_large_one(lambda: refusal(refused))) as (asking, provider):
+        await asking.write(ASKED)
+        await asking.write(ASKED)
+    assert provider.models == ["gpt-4o-mini", "gpt-4o"] * 2
+
+
+@pytest.mark.parametrize("thought", ["", "<think>Well, the user"])
+async def test_a_model_that_thinks_its_answer_away_gets_room_for_both_and_keeps_it(thought: str) -> None:
+    def thinking(body: dict[str, Any]) -> web.Response:
+        if body["max_tokens"] > 1000:
+            return well(body)
+        message = {"role": "assistant", "content": thought}
+        return web.json_response({"choices": [{"message": message, "finish_reason": "length"}]})
+
+    async with summarizer(thinking) as (asking, provider):
+        assert (await asking.write(ASKED)).message["content"] == "short"
+        await asking.write(ASKED)
+    assert [body["max_tokens"] for body in provider.bodies] == [200, 8200, 8200]
+
+
+async def test_an_answer_may_come_compressed() -> None:
+    async with summarizer(lambda _: web.Response(body=ZIPPED, headers=GZIP)) as (asking, _):
+        assert (await asking.write(ASKED)).message["content"] == "short"
+
+
+async def test_a_connection_that_breaks_in_the_middle_is_a_failure() -> None:
+    async with summarizer(cut) as (asking, _):
+        with pytest.raises(SummaryFailed, match="upstream_disconnected"):
+            await asking.write(ASKED)
 
 
 async def test_a_model_that_wants_to_be_asked_otherwise_is_and_stays_so() -> None:
@@ -147,9 +246,15 @@ async def test_no_temperature_is_sent_where_none_is_wished() -> None:
         (lambda _: refusal("slow down", 429, **{"Retry-After": "1e9"}), "status_429", 3600.0),
         (lambda _: refusal("slow down", 429, **{"Retry-After": "soon"}), "status_429", None),
         (lambda _: refusal("oh no", 500), "status_500", None),
-        (lambda _: refusal("wrong key", 401), "status_401", None),
-        (lambda _: refusal("never", 400), "refused", None),
+        (lambda _: refusal("wrong key", 401), "unauthorized", None),
+        (lambda _: refusal("never", 400), "status_400", None),
+        (lambda _: web.Response(text="no such page", status=404), "status_404", None),
+        (lambda _: refusal("too large", 413), "too_long", None),
+        (lambda _: refusal(TOO_LONG), "too_long", None),
         (lambda _: web.Response(text="<html>"), "unreadable", None),
+        (lambda _: web.Response(body=b"{}" * 3_000_000), "unreadable", None),
+        (lambda _: web.Response(body=ZIPPED[:-20], headers=GZIP), "unreadable", None),
+        (lambda _: web.Response(body=b"plain", headers=GZIP), "unreadable", None),
         (lambda _: web.json_response({"choices": []}), "unreadable", None),
         (lambda _: web.json_response([1]), "unreadable", None),
     ],

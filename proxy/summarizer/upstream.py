@@ -1,0 +1,162 @@
+"""Asking the upstream that the conversation itself goes to.
+
+The call is made with the caller's own credential, which is used for it and forgotten. Which model writes is
+the cheap one of the conversation's provider, or the conversation's own where that one is not served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+
+import orjson
+import structlog
+
+from proxy.decoding import NotDecodable
+from proxy.errors import TailfoldError
+from proxy.headers import Headers, first
+from proxy.identify import Tenants
+from proxy.recent import Recent
+from proxy.summarizer.forms import Form, Forms, Refused
+from proxy.summarizer.wanted import SummaryFailed, Wanted, Written, pause_in, reason_of, written_in
+from proxy.upstream import Answer, Outgoing, TooLarge, Upstream, whole_body
+from proxy.windows.overflow import overflow
+
+log = structlog.get_logger("tailfold")
+
+_CHAT = b"/chat/completions"
+_OURS: Headers = [
+    (b"Content-Type", b"application/json"),
+    (b"Accept", b"application/json"),
+    (b"Accept-Encoding", b"gzip"),
+    (b"User-Agent", b"tailfold"),  # some hosts take a request without one for a robot's
+]
+_MOST_BYTES = 4 * 1024 * 1024
+# Not this model, but perhaps another.
+_REFUSALS = frozenset({400, 403, 404, 413, 422})
+_NOT_SERVED = frozenset({403, 404})
+_CALLERS = 1024
+_ASKED_AGAIN_AFTER = 3600.0
+
+
+class UpstreamSummarizer:
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        temperature: float | None,
+        timeout: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._upstream = upstream
+        self._temperature = temperature
+        self._timeout = timeout
+        self._forms = Forms()
+        self._not_served = _NotServed(clock)
+
+    async def write(self, wanted: Wanted) -> Written:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._by_the_first_that_is_served(wanted)
+        except TimeoutError:
+            raise SummaryFailed("timeout") from None
+        except Refused as refused:
+            raise SummaryFailed(refused.reason) from None
+        except TailfoldError as failure:
+            raise SummaryFailed(failure.code) from failure
+
+    async def _by_the_first_that_is_served(self, wanted: Wanted) -> Written:
+        preferred = wanted.preferred
+        if preferred in (None, wanted.model) or self._not_served.to(wanted, preferred):
+            return await self._by(wanted.model, wanted)
+        try:
+            return await self._by(preferred, wanted)
+        except Refused as refused:
+            if isinstance(refused, _ModelRefused):
+                self._not_served.remember(wanted, preferred)
+            log.info(
+                "summary model refuses, asking the conversation's own",
+                model=preferred[:128],
+                reason=refused.reason,
+            )
+            return await self._by(wanted.model, wanted)
+
+    async def _by(self, model: str, wanted: Wanted) -> Written:
+        return await self._forms.ask(model, lambda form: self._asked(model, wanted, form))
+
+    async def _asked(self, model: str, wanted: Wanted, form: Form) -> Written:
+        target = _CHAT + b"?" + wanted.query if wanted.query else _CHAT
+        body = orjson.dumps(
+            {
+                "model": model,
+                **form.fields(wanted, self._temperature),
+                "messages": orjson.Fragment(wanted.messages),
+            }
+        )
+        answer = await self._upstream.send(Outgoing(b"POST", target, [*wanted.credentials, *_OURS], body))
+        try:
+            return await _written(answer, model)
+        finally:
+            answer.close()
+
+
+async def _written(answer: Answer, model: str) -> Written:
+    if answer.status == 200:
+        return written_in(_parsed(await _said(answer)), model)
+    if answer.status not in _REFUSALS:
+        raise SummaryFailed(reason_of(answer.status), pause_in(first(answer.headers, b"retry-after")))
+    raise _refused(answer.status, await _said(answer))
+
+
+async def _said(answer: Answer) -> bytes:
+    try:
+        return await whole_body(answer, _MOST_BYTES)
+    except (TooLarge, NotDecodable) as broken:
+        raise SummaryFailed("unreadable") from broken
+
+
+def _parsed(said: bytes) -> object:
+    try:
+        return orjson.loads(said)
+    except orjson.JSONDecodeError as broken:
+        raise SummaryFailed("unreadable") from broken
+
+
+class _ModelRefused(Refused):
+    """The model is not there, or not for this caller."""
+
+
+def _refused(status: int, said: bytes) -> Refused:
+    if status == 413 or _is_about_length(status, said):
+        return Refused("too_long", "")
+    text = said.decode(errors="replace")
+    about_the_model = status in _NOT_SERVED or "model" in text.lower()
+    return (_ModelRefused if about_the_model else Refused)(reason_of(status), text)
+
+
+def _is_about_length(status: int, said: bytes) -> bool:
+    try:
+        return overflow(status, _parsed(said)) is not None
+    except SummaryFailed:
+        return False  # a page for people
+
+
+class _NotServed:
+    """Which models were refused to whom: another caller's key may open them, and so may this one's later."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        # Callers by a name that holds in this process only, as keys themselves are not kept.
+        self._callers = Tenants(secrets.token_bytes(32))
+        self._until: Recent[tuple[bytes, str], float] = Recent(_CALLERS)
+
+    def to(self, wanted: Wanted, model: str) -> bool:
+        return self._clock() < (self._until.get(self._key(wanted, model)) or 0.0)
+
+    def remember(self, wanted: Wanted, model: str) -> None:
+        self._until.put(self._key(wanted, model), self._clock() + _ASKED_AGAIN_AFTER)
+
+    def _key(self, wanted: Wanted, model: str) -> tuple[bytes, str]:
+        return self._callers.of(wanted.credentials, b"?" + wanted.query), model

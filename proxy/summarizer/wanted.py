@@ -1,0 +1,68 @@
+"""What is wanted of a model that writes summaries, what comes back, and how that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from proxy.headers import Headers
+from proxy.usage import Usage, usage_from
+
+_LONGEST_PAUSE = 3600.0
+
+
+class SummaryFailed(Exception):
+    """`reason` is a word for the log and a metric; `pause` is what the upstream has asked for."""
+
+    def __init__(self, reason: str, pause: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.pause = pause
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be summed up, as the messages of a chat request."""
+
+    messages: bytes  # their JSON array
+    most_tokens: int
+    model: str  # the conversation's own
+    preferred: str | None  # the one to ask first
+    credentials: Headers
+    query: bytes = b""  # of the conversation's own request: Azure's `api-version`, Google's `key`
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    message: dict[str, Any]  # the assistant's, as it came: whether it is a summary is judged elsewhere
+    finish_reason: str | None
+    model: str
+    usage: Usage | None
+
+
+class Summarizer(Protocol):
+    async def write(self, wanted: Wanted) -> Written:
+        """Raises SummaryFailed."""
+        ...
+
+
+def written_in(body: object, model: str) -> Written:
+    match body:
+        case {"choices": [{"message": dict(message)} as choice, *_]}:
+            reason = choice.get("finish_reason")
+            return Written(message, reason if isinstance(reason, str) else None, model, usage_from(body))
+    raise SummaryFailed("unreadable")
+
+
+def reason_of(status: int) -> str:
+    """The word for an answer that is none."""
+    return "unauthorized" if status == 401 else f"status_{status}"
+
+
+def pause_in(retry_after: bytes | str | None) -> float | None:
+    """`Retry-After` in seconds; its other form, a date, is for pages and not for APIs."""
+    try:
+        seconds = float(retry_after or "")
+    except ValueError:
+        return None
+    return min(seconds, _LONGEST_PAUSE) if seconds >= 0 else None
