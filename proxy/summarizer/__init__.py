@@ -1,6 +1,19 @@
 """Asking a model for a summary."""
 
+from proxy.summarizer.through_litellm import LitellmSummarizer
 from proxy.summarizer.upstream import UpstreamSummarizer
 from proxy.summarizer.wanted import Summarizer, SummaryFailed, Wanted, Written
+from proxy.summarizer.ways import Way, preferred_model, summarizer_for, way_for
 
-__all__ = ["Summarizer", "SummaryFailed", "UpstreamSummarizer", "Wanted", "Written"]
+__all__ = [
+    "LitellmSummarizer",
+    "Summarizer",
+    "SummaryFailed",
+    "UpstreamSummarizer",
+    "Wanted",
+    "Way",
+    "Written",
+    "preferred_model",
+    "summarizer_for",
+    "way_for",
+]

@@ -14,11 +14,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from proxy.metrics import Metrics
 from proxy.summarizer import SummaryFailed, UpstreamSummarizer, Wanted
-from proxy.tasks import Tasks
-from proxy.upstream import Timeouts, Upstream
-from proxy.upstream.pool import Origin
+from tests.summarizer.upstreams import upstream_at
 
 ASKED = Wanted(
     messages=b'[{"role":"user","content":"sum up"}]',
@@ -78,8 +75,7 @@ async def summarizer(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
-    origin, timeouts = Origin("127.0.0.1", port, None), Timeouts(5, 30, 30)
-    upstream = Upstream(f"http://127.0.0.1:{port}/v1", origin, timeouts, Metrics(), Tasks())
+    upstream = upstream_at(port)
     try:
         yield UpstreamSummarizer(upstream, temperature=temperature, timeout=timeout, clock=clock), provider
     finally:
