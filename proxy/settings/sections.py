@@ -117,7 +117,8 @@ class Summarizer(Section):
         default="auto",
         description="How the model named above is reached: `upstream` asks the upstream with the caller's "
         "key, `litellm` the provider itself. `auto` is litellm for a provider's name and a slash, unless the "
-        "upstream itself has such names, as OpenRouter does.",
+        "upstream is known to have such names itself, as OpenRouter, Groq or Together do; a gateway of your "
+        "own is not known, so say `upstream` there. The conversation's own model is always the upstream's.",
     )
     prompt: Annotated[str, Field(min_length=1)] = Field(
         default="general",
