@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from typing import get_args
 
-from proxy.simulator.config import SimulatorConfig
+from proxy.simulator.config import Overflow, SimulatorConfig, Summaries
 from proxy.simulator.server import Simulator
 
 
@@ -24,6 +25,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--answer-tokens", type=int, default=default.answer_tokens)
     parser.add_argument("--chunk-delay", type=float, default=default.chunk_delay, metavar="SECONDS")
     parser.add_argument("--compress", action="store_true", help="compress answers for clients that accept it")
+    parser.add_argument("--summaries", choices=get_args(Summaries), default=default.summaries)
+    parser.add_argument("--summary-delay", type=float, default=default.summary_delay, metavar="SECONDS")
+    parser.add_argument("--overflow", choices=get_args(Overflow), default=default.overflow)
+    parser.add_argument("--strict-template", action="store_true", help="refuse what many chat templates do")
     parser.add_argument("--refuse-stream-options", action="store_true")
     parser.add_argument("--accept-unknown-parameters", action="store_true")
     return parser.parse_args()
@@ -40,6 +45,10 @@ def _config(arguments: argparse.Namespace) -> SimulatorConfig:
         answer_tokens=arguments.answer_tokens,
         chunk_delay=arguments.chunk_delay,
         compress=arguments.compress,
+        summaries=arguments.summaries,
+        summary_delay=arguments.summary_delay,
+        overflow=arguments.overflow,
+        strict_template=arguments.strict_template,
         refuses_stream_options=arguments.refuse_stream_options,
         refuses_unknown_parameters=not arguments.accept_unknown_parameters,
         record=False,  # nobody can look at it from outside

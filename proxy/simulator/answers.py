@@ -50,7 +50,7 @@ class ApiError(Exception):
         status: int = 400,
         kind: str = "invalid_request_error",
         param: str | None = None,
-        code: str | None = None,
+        code: str | int | None = None,
         headers: tuple[Header, ...] = (),
     ) -> None:
         super().__init__(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -15,56 +15,16 @@ from proxy.simulator.answers import Answer, ApiError, event_stream, json_answer
 from proxy.simulator.config import SimulatorConfig
 from proxy.simulator.prompt_cache import PromptCache
 from proxy.simulator.recorder import ReceivedRequest
+from proxy.simulator.reply import Reply, ToolCall, calling, saying
+from proxy.simulator.summaries import SummaryModel, asks_for_a_summary
 from proxy.simulator.tokens import PER_REQUEST, Counter, message_tokens, text_of, tools_tokens
 from proxy.simulator.validate import ChatRequest, validated
+from proxy.simulator.window import check_window, newest_that_fit
 
 # A constant clock: the same request gets the same bytes, with or without something in between.
 CREATED = 1_750_000_000
 
 CALL_MARKER = re.compile(r"call:([\w-]+)")
-ARGUMENT_PIECE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One choice; with `n` choices all are alike."""
-
-    pieces: tuple[str, ...]
-    calls: tuple[ToolCall, ...]
-    tokens: int
-    finish_reason: str
-
-    def message(self) -> dict[str, Any]:
-        message = {
-            "role": "assistant",
-            "content": None if self.calls else "".join(self.pieces),
-            "refusal": None,
-        }
-        if self.calls:
-            return {**message, "tool_calls": [_call(call) for call in self.calls]}
-        return {**message, "annotations": []}
-
-    def deltas(self) -> Iterator[dict[str, Any]]:
-        yield {"role": "assistant", "content": None if self.calls else "", "refusal": None}
-        for piece in filter(None, self.pieces):
-            yield {"content": piece}
-        for index, call in enumerate(self.calls):
-            opening = {"index": index, **_call(ToolCall(call.id, call.name, ""))}
-            yield {"tool_calls": [opening]}
-            for start in range(0, len(call.arguments), ARGUMENT_PIECE):
-                fragment = call.arguments[start : start + ARGUMENT_PIECE]
-                yield {"tool_calls": [{"index": index, "function": {"arguments": fragment}}]}
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,60 +49,61 @@ class Usage:
 
 
 class Chat:
-    def __init__(self, config: SimulatorConfig, counter: Counter) -> None:
+    def __init__(self, config: SimulatorConfig, counter: Counter, summaries: SummaryModel) -> None:
         self._config = config
         self._counter = counter
+        self._summaries = summaries
         self._cache = PromptCache(config.cache_min_tokens)
 
     def answer(self, received: ReceivedRequest) -> Answer:
         request = validated(received.json(), self._config)
-        sizes = self._prefix_sizes(request)
-        check_window(sizes[-1], request.max_answer, self._config.window_of(request.model))
+        try:
+            request, sizes = self._read(request)
+        except ApiError as too_long:
+            return self._refusal(too_long, request)
         reply = self._reply(request)
         cached = self._cache.cached_tokens(_cache_owner(received, request), request.messages, sizes)
-        usage = Usage(sizes[-1], cached, request.n * reply.tokens)
+        usage = Usage(sizes[-1], cached, request.n * self._scaled(reply.tokens))
         if request.stream:
             return event_stream(_events(request, reply, usage), self._config.chunk_delay)
         return json_answer(_completion(request, reply, usage))
 
+    def _read(self, request: ChatRequest) -> tuple[ChatRequest, list[int]]:
+        """As much of the request as the model sees, and the prompt's tokens up to each message's end."""
+        opening, *sizes = self._prefix_sizes(request)
+        window = self._config.window_of(request.model)
+        if self._config.overflow != "truncate":
+            check_window(sizes[-1], request.max_answer, window)
+            return request, sizes
+        newest = replace(request, messages=newest_that_fit(request.messages, [opening, *sizes], window))
+        return newest, [min(size, window) for size in self._prefix_sizes(newest)[1:]]
+
+    def _refusal(self, too_long: ApiError, request: ChatRequest) -> Answer:
+        """By its status, or as gateways do that have answered 200 before they asked the model."""
+        if self._config.overflow == "status":
+            return too_long.answer()
+        error = {"error": too_long.error}
+        if not request.stream:
+            return json_answer(error)
+        return event_stream([orjson.dumps(error), b"[DONE]"], self._config.chunk_delay)
+
     def _prefix_sizes(self, request: ChatRequest) -> list[int]:
-        """The prompt's tokens up to the end of each message, as this provider's tokenizer counts them."""
+        """The prompt's tokens before the first message and up to the end of each, as this provider counts."""
         opening = PER_REQUEST + tools_tokens(request.tools, self._counter)
         counts = (message_tokens(message, self._counter) for message in request.messages)
-        return [self._scaled(total) for total in accumulate(counts, initial=opening)][1:]
+        return [self._scaled(total) for total in accumulate(counts, initial=opening)]
 
     def _scaled(self, tokens: int) -> int:
         return round(tokens * self._config.tokenizer_factor)
 
     def _reply(self, request: ChatRequest) -> Reply:
+        if asks_for_a_summary(request.messages):
+            return self._summaries.reply(request)
         if calls := tuple(_requested_calls(request)):
-            tokens = sum(
-                self._counter.count(call.name) + self._counter.count(call.arguments) for call in calls
-            )
-            return Reply((), calls, self._scaled(tokens), "tool_calls")
+            return calling(calls, self._counter)
         text = _last_text(request) or "Hello."
-        return self._said(self._counter.pieces(text, self._config.answer_tokens), request.max_answer)
-
-    def _said(self, pieces: list[str], limit: int | None) -> Reply:
-        allowed = len(pieces) if limit is None else int(limit / self._config.tokenizer_factor)
-        finish_reason = "length" if allowed < len(pieces) else "stop"
-        said = tuple(pieces[:allowed])
-        return Reply(said, (), self._scaled(len(said)), finish_reason)
-
-
-def check_window(prompt: int, answer: int | None, window: int) -> None:
-    """The answer counts only where the client declared it, as with OpenAI."""
-    limit = f"This model's maximum context length is {window} tokens. However, "
-    if prompt > window:
-        text = f"your messages resulted in {prompt} tokens. Please reduce the length of the messages."
-    elif answer is not None and prompt + answer > window:
-        text = (
-            f"you requested {prompt + answer} tokens ({prompt} in the messages, {answer} in the completion). "
-            "Please reduce the length of the messages or completion."
-        )
-    else:
-        return
-    raise ApiError(limit + text, param="messages", code="context_length_exceeded")
+        pieces = self._counter.pieces(text, self._config.answer_tokens)
+        return saying(pieces, self._config.answer_limit(request.max_answer))
 
 
 def _cache_owner(received: ReceivedRequest, request: ChatRequest) -> bytes:

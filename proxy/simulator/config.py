@@ -6,6 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+# How the summary model does its work.
+Summaries = Literal["good", "echo", "empty", "refusal", "tool_call", "inflated", "error", "hang"]
+# How a prompt that is too long is refused: by its status, in an answer that began as a good one ("event" and
+# "ok"), or not at all.
+Overflow = Literal["status", "event", "ok", "truncate"]
+
 DEFAULT_MODELS = (
     "gpt-4o",
     "gpt-4o-mini",
@@ -29,6 +35,12 @@ class SimulatorConfig:
     tokenizer_factor: float = 1.0
     cache_min_tokens: int | None = 1024  # None: no prompt cache
 
+    overflow: Overflow = "status"
+    strict_template: bool = False  # one system message, at the beginning; no two of the user's in a row
+
+    summaries: Summaries = "good"
+    summary_delay: float = 0.0  # seconds before a summary begins
+
     answer_tokens: int = 64
     chunk_delay: float = 0.0
     compress: bool = False
@@ -48,3 +60,7 @@ class SimulatorConfig:
 
     def window_of(self, model: str) -> int:
         return self.windows.get(model, self.window)
+
+    def answer_limit(self, declared: int | None) -> int | None:
+        """A declared length in the vocabulary's tokens."""
+        return None if declared is None else int(declared / self.tokenizer_factor)

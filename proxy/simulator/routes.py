@@ -14,7 +14,8 @@ from proxy.simulator.embeddings import Embeddings
 from proxy.simulator.files import Files
 from proxy.simulator.models import Models
 from proxy.simulator.recorder import ReceivedRequest
-from proxy.simulator.tokens import counter_for
+from proxy.simulator.summaries import SummaryModel
+from proxy.simulator.tokens import Counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,11 @@ class Route:
 
 
 class Routes:
-    def __init__(self, config: SimulatorConfig) -> None:
-        counter = counter_for(config)
+    def __init__(self, config: SimulatorConfig, counter: Counter, summaries: SummaryModel) -> None:
         files = Files(config.max_kept_file)
         models = Models(config)
         self._routes = [
-            _route("/chat/completions", POST=Chat(config, counter).answer),
+            _route("/chat/completions", POST=Chat(config, counter, summaries).answer),
             _route("/models", GET=models.listing),
             _route("/models/(.+)", GET=models.one),
             _route("/embeddings", POST=Embeddings(counter, config.tokenizer_factor).answer),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import itertools
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, count
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,17 +18,20 @@ from aiohttp.http import HttpVersion11
 from aiohttp.web_protocol import RequestHandler
 
 from proxy.simulator.answers import Answer, ApiError, Framing, requested_answer
-from proxy.simulator.config import SimulatorConfig
+from proxy.simulator.config import SimulatorConfig, Summaries
 from proxy.simulator.encodings import CODINGS, acceptable_coding, encoded
 from proxy.simulator.faults import Fault, fault_named, faulty_script, refusal
 from proxy.simulator.reception import received_body
 from proxy.simulator.recorder import ReceivedRequest, Recorder
 from proxy.simulator.routes import Routes
+from proxy.simulator.summaries import SummaryModel, is_summary_call
+from proxy.simulator.tokens import counter_for
 from proxy.simulator.validate import unknown_parameter
 from proxy.simulator.wire import Script, Sent, Step, perform, script
 
 Order = Fault | Answer | Script
 
+CHAT_PATH = "/v1/chat/completions"
 LARGEST_HEADER = 2**20
 MOST_HEADERS = 10_000
 PATIENCE_AT_THE_END = 0.1
@@ -83,10 +87,12 @@ class Simulator:
     ) -> None:
         self.config = config or SimulatorConfig()
         self._host, self._port, self._ssl = host, port, ssl_context
-        self._routes = Routes(self.config)
+        counter = counter_for(self.config)
+        self._summaries = SummaryModel(self.config, counter)
+        self._routes = Routes(self.config, counter, self._summaries)
         self._recorder = Recorder(record=self.config.record, keep=self.config.recorded_requests)
         self._orders: deque[Order] = deque()
-        self._request_numbers = itertools.count(1)
+        self._request_numbers = count(1)
         self._stopping = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -124,6 +130,16 @@ class Simulator:
         """The next request gets these bytes, pauses and endings, well-formed or not."""
         self._orders.append(Script(tuple(steps)))
 
+    def write_summaries(self, manner: Summaries, *, delay: float = 0.0) -> None:
+        """From now on in this manner, and so many seconds after they were asked for."""
+        self._summaries.manner, self._summaries.delay = manner, delay
+
+    @contextmanager
+    def holding_summaries(self) -> Iterator[None]:
+        """Summaries asked for within the block are given when it ends."""
+        with self._summaries.holding():
+            yield
+
     def drop_connections(self) -> None:
         """Close every connection, idle ones included, as a provider that restarts does."""
         self._connections.drop_all()
@@ -134,6 +150,18 @@ class Simulator:
     def requests(self) -> list[ReceivedRequest]:
         """The newest requests whose body was received whole, oldest first."""
         return self._recorder.requests
+
+    def summary_calls(self) -> list[ReceivedRequest]:
+        """Those of `requests` that asked for a summary."""
+        return [received for received in self.requests if is_summary_call(received)]
+
+    def chat_calls(self) -> list[ReceivedRequest]:
+        """Those of `requests` that went on with a conversation."""
+        return [
+            received
+            for received in self.requests
+            if received.route == CHAT_PATH and not is_summary_call(received)
+        ]
 
     @property
     def arrived(self) -> int:
@@ -207,7 +235,8 @@ class Simulator:
         answer = _fitting(self._answer(received, order), request)
         if isinstance(order, Fault):
             return faulty_script(answer, order, self.config)
-        return script(answer, head_only=request.method == "HEAD", keep_alive=request.keep_alive)
+        steps = script(answer, head_only=request.method == "HEAD", keep_alive=request.keep_alive)
+        return steps if order else chain(self._summaries.before(received), steps)
 
     def _order(self, received: ReceivedRequest) -> Order | None:
         try:

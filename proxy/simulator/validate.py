@@ -8,6 +8,7 @@ from typing import Any
 
 from proxy.simulator.answers import ApiError
 from proxy.simulator.config import SimulatorConfig
+from proxy.simulator.template import check_template
 
 Message = dict[str, Any]
 
@@ -47,7 +48,7 @@ def validated(value: Any, config: SimulatorConfig) -> ChatRequest:
     options = _stream_options(value)
     return ChatRequest(
         model=_model(value, config),
-        messages=_messages(value),
+        messages=_messages(value, config),
         tools=_tools(value),
         tool_choice=value.get("tool_choice"),
         n=_choices(value),
@@ -150,7 +151,7 @@ def wrong_type(name: str, expected: str) -> ApiError:
     return ApiError(text, param=name, code="invalid_type")
 
 
-def _messages(value: dict[str, Any]) -> list[Message]:
+def _messages(value: dict[str, Any], config: SimulatorConfig) -> list[Message]:
     if value.get("messages") is None:
         text = "Missing required parameter: 'messages'."
         raise ApiError(text, param="messages", code="missing_required_parameter")
@@ -161,6 +162,8 @@ def _messages(value: dict[str, Any]) -> list[Message]:
     for index, message in enumerate(messages):
         _check_message(message, index)
     _check_tool_pairs(messages)
+    if config.strict_template:
+        check_template(messages)
     return messages
 
 

@@ -26,13 +26,18 @@ class Pause:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Until:
+    event: asyncio.Event
+
+
 class Ending(Enum):
     CLOSE = auto()
     RESET = auto()
     HANG = auto()  # until the client leaves or the simulator stops
 
 
-Step = Piece | Pause | Ending
+Step = Piece | Pause | Until | Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ async def perform(steps: Iterable[Step], request: web.BaseRequest, stopping: asy
         match step:
             case Pause(seconds):
                 await asyncio.sleep(seconds)
+            case Until(event):
+                await event.wait()
             case Ending.HANG:
                 await stopping.wait()
                 return Sent(keep_alive=False)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from openai import APIConnectionError, AsyncOpenAI, BadRequestError, RateLimitError
+from openai import APIConnectionError, APIError, AsyncOpenAI, BadRequestError, RateLimitError
 
 from tests.simulator.talk import chat, user
 
@@ -48,3 +48,19 @@ async def test_fails_on_request_on_its_own_event_loop_too() -> None:
         for fault, error in (("rate_limited", RateLimitError), ("reset_mid_chunk", APIConnectionError)):
             with pytest.raises(error):
                 await client.chat.completions.create(**chat(user("hi"), model=f"fault:{fault}"))
+
+
+async def test_plays_the_summary_model_and_the_difficult_upstream() -> None:
+    difficult = ("--strict-template", "--overflow", "event", "--window", "200", "--counting", "rough")
+    async with (
+        command(*difficult, "--summaries", "refusal", "--summary-delay", "0.01") as (_, base_url),
+        AsyncOpenAI(base_url=base_url, api_key="k", max_retries=0) as client,
+    ):
+        asked = chat(user("⟦transcript⟧\n⟦0 user⟧\nhello\n⟦end of transcript⟧"))
+        answer = await client.chat.completions.create(**asked)
+        assert answer.choices[0].message.content == "I'm sorry, but I can't help with that."
+        with pytest.raises(BadRequestError, match="must alternate"):
+            await client.chat.completions.create(**chat(user("a"), user("b")))
+        with pytest.raises(APIError, match="maximum context length is 200 tokens"):
+            async for _ in await client.chat.completions.create(**chat(user("word " * 300)), stream=True):
+                pass

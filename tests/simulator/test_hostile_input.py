@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from proxy.simulator import Answer, ReceivedRequest, SimulatorConfig
 from proxy.simulator.answers import ApiError
 from proxy.simulator.routes import Routes
+from proxy.simulator.summaries import SummaryModel
+from proxy.simulator.tokens import RoughCounter
 
-ROUTES = Routes(SimulatorConfig(counting="rough", cache_min_tokens=1))
+CONFIG = SimulatorConfig(counting="rough", cache_min_tokens=1)
+ROUTES = Routes(CONFIG, RoughCounter(), SummaryModel(CONFIG, RoughCounter()))
 
 anything: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, 0, -1, 2.5, 10**18, "", "x", [], {}, [None], [[1]], {"x": None}, [{}]]
@@ -32,7 +35,8 @@ tools = fields(function=fields(name=st.just("look"), parameters=parameters))
 calls = fields(id=st.just("a"), function=fields(name=st.just("look"), arguments=st.just("{}")))
 parts = fields(text=st.just("hi")) | fields(image_url=fields(detail=st.just("low")))
 spoken = fields(
-    role=st.sampled_from(["user", "system"]), content=st.just("call:look") | st.lists(mostly(parts))
+    role=st.sampled_from(["user", "system"]),
+    content=st.sampled_from(["call:look", "⟦transcript⟧"]) | st.lists(mostly(parts)),
 )
 called = fields(role=st.just("assistant"), tool_calls=st.lists(mostly(calls), max_size=1))
 result = fields(role=st.just("tool"), tool_call_id=st.just("a"), content=st.just("seen"))
