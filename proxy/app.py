@@ -63,6 +63,7 @@ class Tailfold:
             self._patience = None
         if self._listener is not None:
             await self._listener.close()
+        await self.rooms.folded(0 if self._hurried else self._settings.timeouts.drain)
         await self.rooms.close()
 
     def hurry(self) -> None:

@@ -257,6 +257,7 @@ class Folding:
             self._policies.role(weighing.history),
             self._settings.prompt,
             self._policies.settings.summary_max_tokens,
+            request.query,
         )
         count = self._sizing.text_counter(request.sized)
         return Order(request.tenant, request.conversation.id, job, reason, kind, count)

@@ -44,6 +44,7 @@ class Job:
     role: Role
     prompt: str = "general"
     most_tokens: int | None = None  # for the summary, whatever it replaces
+    query: bytes = b""  # of the client's address: some providers want a version or a key there
     trigger: Trigger = Trigger.AUTO
     shrunk: Mapping[int, bytes] = field(default_factory=dict)  # what is sent of kept turns, by their numbers
 
@@ -126,7 +127,7 @@ class Maker:
 
     async def _written(self, job: Job, chunk: Chunk, previous: str) -> Written:
         messages = wording.request(job.prompt, chunk.text, job.limit, previous)
-        wanted = Wanted(messages, job.limit, job.model, job.preferred, job.credentials)
+        wanted = Wanted(messages, job.limit, job.model, job.preferred, job.credentials, job.query)
         for _ in range(_ATTEMPTS):
             written = await self._summarizer.write(wanted)
             judging = partial(

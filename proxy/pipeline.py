@@ -121,8 +121,8 @@ class ChatPipeline:
         line = await self._line(tenant, sized)
         chain = line.chain if line is not None else (tenant,)
         conversation = conversation_of(incoming.headers, chat.names, chain)
-        credentials = credentials_in(incoming.headers)
-        request = Request(chat, tenant, sized, conversation, incoming.wishes, credentials, line)
+        credentials, query = credentials_in(incoming.headers), incoming.target.partition(b"?")[2]
+        request = Request(chat, tenant, sized, conversation, incoming.wishes, credentials, query, line)
         return await self._found(request)
 
     async def _line(self, tenant: bytes, sized: Sized) -> Line | None:

@@ -30,6 +30,7 @@ class Request:
     conversation: Conversation
     wishes: Wishes
     credentials: Headers
+    query: bytes
     # None where its messages cannot be told apart, or nobody is to know of it.
     line: Line | None = None
     found: Found | None = None

@@ -4,33 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
+from proxy.books import Books
 from proxy.counting.counter import Counter, Manner
 from proxy.counting.knowledge import Knowledge
 from proxy.counting.measuring import Measurer
 from proxy.counting.recollection import Recollection
 from proxy.counting.tokenizer import Encodings
 from proxy.counting.vocabularies import DEFAULT
+from proxy.events import Events
+from proxy.folding import Folding, Plain
+from proxy.folds import Folds
+from proxy.histories import Histories
 from proxy.identify import Tenants
+from proxy.lanes import Lanes
 from proxy.metrics import Metrics
+from proxy.observing import Observing
 from proxy.pipeline import ChatPipeline
+from proxy.pipeline import Rooms as Line
+from proxy.policies import Policies
 from proxy.ports import NOBODY, Space
+from proxy.records import Records
 from proxy.settings import Settings
 from proxy.sizing import Shares, Sizing, manner_of
+from proxy.spending import Spending
 from proxy.store import PAUSE, open_store
+from proxy.store.memory import MemoryStore
 from proxy.store.slots import Slot
 from proxy.store.writing import LateWriter
+from proxy.summarizer import summarizer_for
 from proxy.tasks import Tasks
+from proxy.tidings import Tidings
 from proxy.upstream import Timeouts, Upstream
 from proxy.upstream.pool import Origin, tls_context
 from proxy.windows.asking import Asking
+from proxy.windows.kept import Kept
 from proxy.windows.learned import LearnedWindows
 from proxy.windows.model_map import ModelMap, said_by_the_user
 from proxy.windows.resolve import Silence, Windows
+from proxy.workshop import Workshop
 
 # Of the bytes of recent conversations that are kept at hand, per process.
 _REMEMBERED_BYTES = 64 * 1024**2
@@ -69,6 +86,13 @@ class Rooms:
             pause=store_pause,
         )
         self._writer = LateWriter(self._store, tasks)
+        self.events = Events()
+        self._tidings = Tidings(metrics, self.events, tells=settings.notify.events)
+        self._folds = Folds(self._store, ttl=self._ttl)
+        self.records = Records(
+            self._writer, ttl=self._ttl, keep_messages=settings.history.store_messages, clock=time.time
+        )
+        self._workshop = self._opened_workshop(settings)
         self._pool = ThreadPoolExecutor(_COUNTING_THREADS, thread_name_prefix="counting")
         self._encodings = encodings
         self._models = ModelMap(said_by_the_user(settings.models))
@@ -80,12 +104,53 @@ class Rooms:
     async def pipeline(self) -> ChatPipeline:
         await self._settle_secret()
         return ChatPipeline(
-            self.upstream,
-            self._tenants,
-            self._sizing(),
-            self._asking if self._settings.windows.ask else None,
+            self._line_of_a_request(),
             self._metrics,
             ask_for_usage=self._settings.usage.ask,
+            tells_folds=self._settings.notify.headers,
+        )
+
+    def _line_of_a_request(self) -> Line:
+        settings, sizing = self._settings, self._sizing()
+        lanes = Lanes(self._writer, ttl=self._ttl, clock=time.time)
+        policies = Policies(settings.compression, urlsplit(settings.upstream).hostname or "")
+        plain = Kept(Plain, settings.upstream, b"plain", self._writer)
+        folding = Folding(
+            self._folds, sizing, policies, self._workshop, settings.summarizer, plain, self._metrics
+        )
+        imagined = Folds(MemoryStore(), ttl=self._ttl)
+        return Line(
+            self.upstream,
+            self._tenants,
+            sizing,
+            Histories(self._pool),
+            lanes,
+            folding,
+            Observing(imagined, sizing, policies, self._tidings),
+            Books(lanes, self.records, self._tidings, self._metrics, self._tasks),
+            self._asking if settings.windows.ask else None,
+        )
+
+    async def folded(self, timeout: float) -> None:
+        """Wait for the folds that are being made."""
+        await self._workshop.idle(timeout)
+
+    def _ttl(self) -> float:
+        ttl = self._settings.history.ttl
+        return float("inf") if ttl is None else ttl
+
+    def _opened_workshop(self, settings: Settings) -> Workshop:
+        summarizer = summarizer_for(settings.summarizer, self.upstream, settings.upstream)
+        spending = Spending(self._writer, settings.summarizer.daily_tokens, clock=time.time)
+        return Workshop(
+            self._folds,
+            self._store,
+            self._tasks,
+            summarizer,
+            spending,
+            self._tidings,
+            patience=settings.summarizer.timeout,
+            clock=time.time,
         )
 
     def begin_reading(self) -> None:
