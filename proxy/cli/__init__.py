@@ -6,6 +6,7 @@ import click
 
 from proxy import __version__
 from proxy.cli.configuration import check_config, config
+from proxy.cli.demo import demo
 from proxy.cli.models import models
 from proxy.cli.processes import worker
 from proxy.cli.running import run
@@ -36,11 +37,12 @@ def main() -> None:
     Examples:
       tailfold serve                        # http://127.0.0.1:8080/v1 goes to api.openai.com
       tailfold run -- aider                 # a command with its client pointed at Tailfold
+      tailfold demo                         # watch it work, without a key or a network
       tailfold models gpt-4o                # what is known of a model, and who has said so
       tailfold config default > tailfold.yaml
       tailfold check-config --config tailfold.yaml
     """
 
 
-for command in (serve, run, models, check_config, config, worker):
+for command in (serve, run, demo, models, check_config, config, worker):
     main.add_command(command)

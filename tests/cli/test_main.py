@@ -14,7 +14,9 @@ def test_the_version_is_told(tmp_path: Path) -> None:
     assert tailfold("--version", home=tmp_path).stdout == f"tailfold, version {__version__}\n"
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("run",), ("check-config",), ("config", "show")])
+@pytest.mark.parametrize(
+    "command", [(), ("serve",), ("run",), ("demo",), ("check-config",), ("config", "show")]
+)
 def test_help_shows_examples(command: tuple[str, ...], tmp_path: Path) -> None:
     told = tailfold(*command, "--help", home=tmp_path)
     assert told.returncode == 0
