@@ -14,6 +14,7 @@ from hashlib import blake2b
 from proxy.messages import Names
 
 LONGEST_ID = 200
+BY_CONTENT = "content"
 
 _OURS = b"x-conversation-id"
 # What clients and gateways say anyway, in order of trust. Never `user`, `safety_identifier` or trace ids:
@@ -66,7 +67,7 @@ def conversation_of(
         return named
     if (said := _in_body(names)) is not None:
         return Conversation(_presentable(said), "body")
-    return Conversation(_by_content(chain, names.prompt_cache_key), "content")
+    return Conversation(_by_content(chain, names.prompt_cache_key), BY_CONTENT)
 
 
 def _in_headers(headers: Sequence[tuple[bytes, bytes]]) -> Conversation | None:

@@ -246,13 +246,14 @@ class Folding:
         request = weighing.request
         facts, own = request.sized.window.known.facts, request.sized.model
         preferred = preferred_model(self._settings, facts.summary_model)
-        windows = [self._sizing.window_of(model).window.tokens for model in {own, preferred or own}]
+        writes = self._sizing.window_of(preferred or own).window
+        window = self._sizing.window_of(own).window if writes.assumed else writes
         job = Job(
             weighing.history,
             cut,
             own,
             preferred,
-            min(windows),
+            window.tokens,
             request.credentials,
             self._policies.role(weighing.history),
             self._settings.prompt,

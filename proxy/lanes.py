@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
+from proxy.conversation import BY_CONTENT, Conversation
 from proxy.counting.prompt import ANSWERED_BY
 from proxy.histories import Line
 from proxy.ports import Space
@@ -88,7 +89,7 @@ class Lanes:
         self._lanes: Recent[bytes, Lane] = Recent(REMEMBERED)
         self._ends: Recent[bytes, Lane] = Recent(REMEMBERED)
 
-    async def find(self, tenant: bytes, conversation: str, line: Line) -> Found:
+    async def find(self, tenant: bytes, conversation: Conversation, line: Line) -> Found:
         """By the longest beginning that it shares with a request that was answered."""
         found = self._remembered(line)
         if _others_answered(line, found):
@@ -98,9 +99,13 @@ class Lanes:
         if found is not None:
             repeated = found.length == line.length
             return Found(found, Relation.REPEATED if repeated else Relation.CONTINUED)
-        if (trimmed := self._trimmed(line)) is not None and trimmed.conversation == conversation:
+        trimmed = self._trimmed(line)
+        # Where nobody says which conversation it is, another beginning gives it another name.
+        if trimmed is not None and (
+            conversation.source == BY_CONTENT or trimmed.conversation == conversation.id
+        ):
             return Found(trimmed, Relation.TRIMMED)
-        lane = Lane(id=secrets.token_hex(8), conversation=conversation, began=self._clock())
+        lane = Lane(id=secrets.token_hex(8), conversation=conversation.id, began=self._clock())
         return Found(lane, Relation.NEW)
 
     def keep(self, tenant: bytes, line: Line, lane: Lane) -> None:

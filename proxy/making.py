@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from proxy.fold import artefacts, wording
@@ -20,13 +20,15 @@ from proxy.fold.tail import Cut
 from proxy.fold.transcript import Chunk, chunks
 from proxy.fold.wording import Role
 from proxy.headers import Headers
-from proxy.summarizer import Summarizer, SummaryFailed, Wanted, Written
+from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, Wanted, Written
 
 # Of the summary model's window, for what is said around a transcript.
 _AROUND = 1_000
 _LEAST_CHUNK = 500
 # Of a summary's tokens, for the index of what was touched.
 _INDEX_SHARE = 4
+# Of a model that refuses a step as too long: each half as large as the one before.
+_MOST_WINDOWS = 4
 # An answer that is no summary is asked for once more, and then taken for a failure.
 _ATTEMPTS = 2
 
@@ -90,6 +92,19 @@ class Maker:
 
     async def summary(self, job: Job) -> Fold:
         """By a model. Raises SummaryFailed."""
+        window = job.window
+        for _ in range(_MOST_WINDOWS - 1):
+            try:
+                return await self._in_steps(replace(job, window=window))
+            except SummaryFailed as failure:
+                if failure.reason != TOO_LONG:
+                    raise
+                # Its window is smaller than anybody has said, or another model has stood in for it.
+                told = sum(turn.tokens for turn in job.told)
+                window = min(window, told + 2 * _AROUND) // 2
+        return await self._in_steps(replace(job, window=window))
+
+    async def _in_steps(self, job: Job) -> Fold:
         text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
         model = job.model
         # A long history is many megabytes to read: other requests go on meanwhile.

@@ -18,7 +18,7 @@ from proxy.folding import Folding, Sending, as_it_came, refused_as_larger
 from proxy.headers import Headers, first, replaced, to_upstream
 from proxy.histories import Histories, Line
 from proxy.identify import Tenants, credentials_in
-from proxy.lanes import Lanes
+from proxy.lanes import Lanes, Relation
 from proxy.messages import ChatRequest
 from proxy.metrics import Metrics
 from proxy.observing import Observing
@@ -36,6 +36,7 @@ log = structlog.get_logger("tailfold")
 _REFUSALS = (400, 422)
 # The upstream does not know the caller: nothing of the request is kept.
 _STRANGERS = (401, 403)
+_LONG = 1_000
 # What templates say of a summary in a role or place that they do not know.
 _ABOUT_ROLES = ("role", "template", "ystem message")
 
@@ -137,8 +138,11 @@ class ChatPipeline:
         if request.line is None or request.wishes.mode == "off":
             return request
         try:
-            tenant, conversation = request.tenant, request.conversation.id
-            return replace(request, found=await self._rooms.lanes.find(tenant, conversation, request.line))
+            found = await self._rooms.lanes.find(request.tenant, request.conversation, request.line)
+            if found.relation is Relation.TRIMMED:  # it keeps the name that it had
+                called = replace(request.conversation, id=found.lane.conversation)
+                return replace(request, found=found, conversation=called)
+            return replace(request, found=found)
         except Exception as failure:  # noqa: BLE001 - it is as good as a new conversation then
             self._log_once("find a lane", failure)
             return request
@@ -295,9 +299,8 @@ def _place_of(failure: Exception) -> str:
 
 
 def _is_long(sending: Sending) -> bool:
-    """Long enough to be refused for its length."""
-    sized = sending.form.sized
-    return sized.window.window.assumed or sized.counted.count.at_most > sized.budget.soft
+    """Long enough to be refused for its length, by a server whose window is smaller than was said."""
+    return sending.form.sized.counted.count.at_most > _LONG
 
 
 def _read(body: bytes, encoding: bytes | None) -> ChatRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from proxy.upstream import Answer
 _STATUSES = frozenset({400, 413, 422, 500, 502})
 # How much is read to learn what was refused.
 _MOST = 64 * 1024
+# Seconds that a first event is waited for: prompts are refused at once, but some servers think for minutes.
+_PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,8 @@ class Refusal:
 async def refusal_in(answer: Answer, *, looks_inside: bool) -> Refusal | None:
     """None where the answer is one. It can be read again either way.
 
-    `looks_inside` at answers that begin well: their first event may be an error all the same. Until it has
-    come the client waits for the head, so that this is only for requests that are long enough to be refused.
+    `looks_inside` at answers that begin well: their first event may be an error all the same. For so long the
+    client waits for the head, so that this is only for requests that are long enough to be refused.
     """
     if answer.status in _STATUSES:
         text = await _read_until(answer, lambda _: False)
@@ -54,16 +57,21 @@ async def refusal_in(answer: Answer, *, looks_inside: bool) -> Refusal | None:
 
 async def _read_until(answer: Answer, enough: Callable[[str], bool]) -> str:
     """The body as far as it was read, decoded; empty where it cannot be decoded. All of it is put back."""
-    pieces = b""
+    pieces: list[bytes] = []
     try:
-        while not answer.complete and len(pieces) < _MOST and not enough(_decoded(answer, pieces)):
-            pieces += await answer.read()
-        pieces += answer.read_ready()
+        async with asyncio.timeout(_PATIENCE):
+            while not answer.complete and sum(map(len, pieces)) < _MOST:
+                if pieces and enough(_decoded(answer, b"".join(pieces))):
+                    break
+                pieces.append(await answer.read())
+    except TimeoutError:
+        pass  # it has begun to answer, or has nothing to say yet
     except BaseException:
         answer.close()
         raise
-    answer.put_back(pieces)
-    return _decoded(answer, pieces)
+    read = b"".join([*pieces, answer.read_ready()])
+    answer.put_back(read)
+    return _decoded(answer, read)
 
 
 def _decoded(answer: Answer, pieces: bytes) -> str:

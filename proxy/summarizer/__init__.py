@@ -2,10 +2,11 @@
 
 from proxy.summarizer.through_litellm import LitellmSummarizer
 from proxy.summarizer.upstream import UpstreamSummarizer
-from proxy.summarizer.wanted import Summarizer, SummaryFailed, Wanted, Written
+from proxy.summarizer.wanted import TOO_LONG, Summarizer, SummaryFailed, Wanted, Written
 from proxy.summarizer.ways import Way, preferred_model, summarizer_for, way_for
 
 __all__ = [
+    "TOO_LONG",
     "LitellmSummarizer",
     "Summarizer",
     "SummaryFailed",

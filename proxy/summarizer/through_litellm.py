@@ -21,7 +21,7 @@ import structlog
 
 from proxy.summarizer.apart import Apart
 from proxy.summarizer.forms import Form, Forms, Refused
-from proxy.summarizer.wanted import SummaryFailed, Wanted, Written, pause_in, reason_of, written_in
+from proxy.summarizer.wanted import TOO_LONG, SummaryFailed, Wanted, Written, pause_in, reason_of, written_in
 
 log = structlog.get_logger("tailfold")
 
@@ -90,7 +90,7 @@ class LitellmSummarizer:
             body = answer.model_dump(warnings=False)
         except Exception as failure:  # noqa: BLE001 - whatever it raises is a summary that was not written
             too_long = isinstance(failure, litellm.ContextWindowExceededError)
-            raise (Refused("too_long", "") if too_long else _told(failure, model)) from None
+            raise (Refused(TOO_LONG, "") if too_long else _told(failure, model)) from None
         return written_in(body, model)
 
 

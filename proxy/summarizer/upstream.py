@@ -20,7 +20,7 @@ from proxy.headers import Headers, first
 from proxy.identify import Tenants
 from proxy.recent import Recent
 from proxy.summarizer.forms import Form, Forms, Refused
-from proxy.summarizer.wanted import SummaryFailed, Wanted, Written, pause_in, reason_of, written_in
+from proxy.summarizer.wanted import TOO_LONG, SummaryFailed, Wanted, Written, pause_in, reason_of, written_in
 from proxy.upstream import Answer, Outgoing, TooLarge, Upstream, whole_body
 from proxy.windows.overflow import overflow
 
@@ -130,7 +130,7 @@ class _ModelRefused(Refused):
 
 def _refused(status: int, said: bytes) -> Refused:
     if status == 413 or _is_about_length(status, said):
-        return Refused("too_long", "")
+        return Refused(TOO_LONG, "")
     text = said.decode(errors="replace")
     about_the_model = status in _NOT_SERVED or "model" in text.lower()
     return (_ModelRefused if about_the_model else Refused)(reason_of(status), text)

@@ -10,6 +10,9 @@ from proxy.usage import Usage, usage_from
 
 _LONGEST_PAUSE = 3600.0
 
+# Why a summary failed: what was to be summed up is longer than the model's window.
+TOO_LONG = "too_long"
+
 
 class SummaryFailed(Exception):
     """`reason` is a word for the log and a metric; `pause` is what the upstream has asked for."""

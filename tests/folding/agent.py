@@ -1,5 +1,5 @@
-"""A client that talks through the proxy as agents do: it resends its whole history and runs the tools it is asked
-to run.
+"""A client that talks through the proxy as agents do: it resends its whole history, and runs the tools that
+it is asked to run.
 """
 
 from __future__ import annotations
@@ -20,10 +20,36 @@ from tests.simulator.talk import Message, tool, user
 WINDOW = 8_000
 MODEL = "gpt-4o"
 
-WORDS = (
-    "harbour lantern meadow copper window gravel silver thunder pocket ribbon saddle timber velvet walnut "
-    "anchor basket candle dragon engine feather garden hammer island jacket kettle ladder magnet needle"
-).split()
+WORDS = [
+    "harbour",
+    "lantern",
+    "meadow",
+    "copper",
+    "window",
+    "gravel",
+    "silver",
+    "thunder",
+    "pocket",
+    "ribbon",
+    "saddle",
+    "timber",
+    "velvet",
+    "walnut",
+    "anchor",
+    "basket",
+    "candle",
+    "dragon",
+    "engine",
+    "feather",
+    "garden",
+    "hammer",
+    "island",
+    "jacket",
+    "kettle",
+    "ladder",
+    "magnet",
+    "needle",
+]
 
 
 def prose(seed: int, words: int) -> str:
@@ -142,11 +168,16 @@ class Stage:
         return self.proxy.metric("tailfold_overflows_total")
 
 
+def small(window: int = WINDOW, **others: Any) -> SimulatorConfig:
+    """A provider whose model has a small window; the one that writes summaries has the usual."""
+    return SimulatorConfig(windows={MODEL: window}, **others)
+
+
 @asynccontextmanager
 async def stage(config: SimulatorConfig | None = None, **settings: Any) -> AsyncIterator[Stage]:
     settings = {"models": {MODEL: {"window": WINDOW}}, **settings}
     async with (
-        Simulator(config or SimulatorConfig(window=WINDOW)) as upstream,
+        Simulator(config or small()) as upstream,
         running(upstream.base_url, **settings) as proxy,
         aiohttp.ClientSession() as session,
     ):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.simulator import SimulatorConfig
 from tests.fold.validator import faults
-from tests.folding.agent import WINDOW, Agent, Stage, prose, stage, with_tools
+from tests.folding.agent import WINDOW, Agent, Stage, prose, small, stage, with_tools
 from tests.simulator.talk import Message
 
 SYSTEM: Message = {"role": "system", "content": "You look after the harbour. " + prose(1, 120)}
@@ -59,7 +58,7 @@ async def test_every_instruction_and_the_newest_user_message_reach_the_upstream_
         agent = on.agent(SYSTEM, developer, options=with_tools())
         await forty_turns(agent, on, 10)
         agent.messages.append(middle)
-        await forty_turns(agent, on, 20)
+        await forty_turns(agent, on, 30)
         assert len(folds_of(agent)) >= 2
         for number, sent in enumerate(on.sent()):
             instructions = [message for message in sent if message["role"] in ("system", "developer")]
@@ -90,7 +89,7 @@ async def test_an_agent_works_two_hundred_steps_on_one_message() -> None:
 
 
 def calling(number: int) -> Message:
-    function = {"name": "look", "arguments": '{"text":"lamp %d"}' % number}
+    function = {"name": "look", "arguments": f'{{"text":"lamp {number}"}}'}
     calls = [{"id": f"call_{number}", "type": "function", "function": function}]
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
@@ -128,7 +127,7 @@ async def test_a_first_request_three_times_over_the_window_is_answered() -> None
 async def test_a_window_smaller_than_said_is_learned_from_one_refusal(
     overflow: str, stream: bool, window: dict[str, int] | None
 ) -> None:
-    config = SimulatorConfig(window=WINDOW, overflow=overflow)  # type: ignore[arg-type]
+    config = small(overflow=overflow)
     models = {"gpt-4o": window} if window else {}
     async with stage(config, models=models) as on:
         agent = on.agent(SYSTEM)

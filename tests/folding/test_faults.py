@@ -1,0 +1,196 @@
+"""Whatever the summary model or the upstream's template does, the client's request is answered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from proxy.simulator.config import Summaries
+from tests.fold.validator import faults
+from tests.folding.agent import Agent, Stage, prose, small, stage, with_tools
+
+SYSTEM = {"role": "system", "content": "You look after the harbour."}
+BAD: list[Summaries] = ["error", "hang", "empty", "echo", "refusal", "tool_call", "inflated"]
+
+
+async def talk(agent: Agent, turns: int, *, words: int = 250) -> None:
+    for number in range(turns):
+        call = "call:look " if number % 3 == 1 else ""
+        answer = await agent.say(f"{call}Turn {number}: {prose(number, words)}", result=prose(number, 100))
+        assert answer.status == 200, answer.body
+
+
+def actions(agent: Agent) -> set[str]:
+    return {answer.action for answer in agent.answers}
+
+
+@pytest.mark.parametrize("manner", BAD)
+async def test_with_a_bad_summary_model_every_turn_is_answered(manner: Summaries) -> None:
+    waiting = {"timeout": 0.3, "max_wait": 0.1}
+    async with stage(small(summaries=manner), summarizer=waiting) as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 45)
+        assert actions(agent) >= {"extract", "reuse"}
+        assert on.refused() == 0
+        assert all(faults(sent) == [] for sent in on.sent())
+        warned = {warning for answer in agent.answers for warning in answer.warnings}
+        assert warned & {"summary_failed", "summary_late", "summary_model_failing"}
+        # It is asked again less and less often, not at every turn.
+        assert len(on.upstream.summary_calls()) < 20
+
+
+async def test_nobody_waits_for_a_summary_who_need_not() -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        with on.upstream.holding_summaries():
+            while not on.upstream.active:
+                await talk(agent, 1)  # each of these is answered while the summary is held
+            before = len(agent.answers)
+            await talk(agent, 3)
+        assert {answer.action for answer in agent.answers} == {"pass"}
+        assert len(agent.answers) > before
+        await on.folded()
+        assert len(on.upstream.summary_calls()) == 1
+        await talk(agent, 6)
+        assert "fold" in actions(agent)
+
+
+async def test_a_request_that_does_not_fit_waits_for_the_summary_that_is_being_made() -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        with on.upstream.holding_summaries():
+            while not on.upstream.active:
+                await talk(agent, 1)
+            agent.messages.append({"role": "user", "content": prose(1, 2_000)})
+            waiting = asyncio.ensure_future(agent.step())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        answer = await waiting
+        assert (answer.status, answer.action, answer.warnings) == (200, "fold", [])
+        assert len(on.upstream.summary_calls()) == 1
+
+
+async def test_a_client_that_leaves_does_not_take_the_summary_with_it() -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        for number in range(50):
+            role = "assistant" if number % 2 else "user"
+            agent.messages.append({"role": role, "content": f"Part {number}: {prose(number, 200)}"})
+        agent.messages.append({"role": "user", "content": "Where were we?"})
+        with on.upstream.holding_summaries():
+            leaving = asyncio.ensure_future(agent.send())
+            await on.upstream.wait_until(lambda: on.upstream.active > 0)
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
+        await on.folded()
+        answer = await agent.step()
+        assert (answer.status, answer.action) == (200, "fold")
+        assert len(on.upstream.summary_calls()) == 1
+
+
+async def test_the_summary_goes_to_a_cheap_model_with_the_callers_key_and_without_its_tools() -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM, options=with_tools(), key="sk-mine")
+        await talk(agent, 24)
+        await on.folded()
+        asked = on.upstream.summary_calls()[0]
+        assert asked.json()["model"] == "gpt-4o-mini"
+        assert "tools" not in asked.json()
+        assert asked.header("authorization") == "Bearer sk-mine"
+
+
+async def test_where_the_cheap_model_is_not_served_the_conversations_own_writes() -> None:
+    config = small(model_names=("gpt-4o",), any_model=False)
+    async with stage(config) as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 30)
+        await on.folded()
+        assert "fold" in actions(agent)
+        assert on.upstream.summary_calls()[-1].json()["model"] == "gpt-4o"
+
+
+async def test_a_template_that_takes_one_system_message_is_told_the_summary_in_another_form() -> None:
+    config = small(strict_template=True)
+    async with stage(config, compression={"summary_role": "system"}) as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 40)
+        assert "fold" in actions(agent)
+        assert on.proxy.metric("tailfold_upstream_resends_total", reason="role") == 1
+
+
+async def test_with_the_usual_role_a_strict_template_has_nothing_to_refuse() -> None:
+    async with stage(small(strict_template=True)) as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 40)
+        assert "fold" in actions(agent)
+        assert on.proxy.metric("tailfold_upstream_resends_total", reason="role") == 0
+
+
+async def test_a_server_that_cuts_silently_is_noticed_and_folded_for() -> None:
+    config = small(4_000, overflow="truncate")
+    async with stage(config) as on:
+        agent = on.agent(SYSTEM)
+        await talk(agent, 30)
+        await on.folded()
+        await talk(agent, 10)
+        assert on.proxy.metric("tailfold_silent_truncations_total") >= 1
+        assert {"fold", "reuse"} & actions(agent)
+        assert int(agent.answers[-1].headers["X-Tailfold-Tokens"]) < 4_000
+
+
+async def test_one_result_larger_than_the_window_is_cut_in_its_middle_and_stays_so() -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 3)
+        answer = await agent.say("call:look Read the whole log.", result=prose(5, 12_000))
+        assert (answer.status, answer.action) == (200, "truncate")
+        cut = on.sent()[-1]
+        assert faults(cut) == []
+        assert "characters left out here" in cut[-1]["content"]
+        again = await agent.say("And what does it mean?")
+        assert (again.status, again.action) == (200, "reuse")
+        assert on.sent()[-1][: len(cut)] == cut
+
+
+async def test_what_cannot_be_made_to_fit_is_forwarded_as_it_came_for_the_upstream_to_refuse() -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM)
+        await talk(agent, 3)
+        agent.messages.append({"role": "user", "content": prose(7, 9_000)})
+        answer = await agent.step()
+        assert answer.status == 400
+        assert answer.body["error"]["code"] == "context_length_exceeded"
+        assert answer.warnings == ["does_not_fit"]
+        assert on.sent()[-1] == agent.messages
+        agent.messages.pop()
+        await talk(agent, 1)
+
+
+async def test_a_budget_for_summaries_is_kept_to() -> None:
+    async with stage(summarizer={"daily_tokens": 1}) as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 60)
+        assert len(on.upstream.summary_calls()) == 1
+        assert {"fold", "extract"} <= actions(agent)
+        assert "summary_budget" in {warning for answer in agent.answers for warning in answer.warnings}
+
+
+async def rewriting(on: Stage) -> Agent:
+    """A client that keeps the newest part of its history and summarises the rest itself, anew each turn."""
+    agent = on.agent(SYSTEM)
+    for number in range(60):
+        agent.messages.append({"role": "user", "content": f"Turn {number}: {prose(number, 250)}"})
+        assert (await agent.step()).status == 200
+        await on.folded()
+        if len(agent.messages) > 40:
+            note = {"role": "user", "content": f"So far, as of turn {number}, all is well."}
+            agent.messages = [SYSTEM, note, *agent.messages[-37:]]
+    return agent
+
+
+async def test_a_client_that_rewrites_its_own_history_costs_no_summary_per_turn() -> None:
+    async with stage() as on:
+        await rewriting(on)
+        assert len(on.upstream.summary_calls()) <= 4
+        assert on.refused() == 0
