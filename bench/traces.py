@@ -1,4 +1,4 @@
-"""Recorded conversations whose bills are known: what was asked, and what the provider reported for it."""
+"""Recorded conversations: what was asked, and, where that is known, what the provider reported for it."""
 
 from __future__ import annotations
 
@@ -40,11 +40,25 @@ class Conversation:
             body = {"model": self.model, "messages": self.messages[:length]}
             yield Request(json.dumps(body | ({"tools": self.tools} if self.tools else {})).encode(), bill)
 
+    def turns(self) -> list[int]:
+        """How many messages each request had: all before an answer. A greeting answers nobody.
+
+        Some agents work without a user, on their instructions alone.
+        """
+        roles = [message["role"] for message in self.messages]
+        asked = roles.index("user") if "user" in roles else 0
+        return [length for length, role in enumerate(roles) if role == "assistant" and length > asked]
+
 
 def conversations(folder: Path = FOLDER) -> list[Conversation]:
     """In the order they were recorded; none where the folder is absent."""
     files = [folder / name for name in BILLED if (folder / name).exists()]
     return [conversation for file in files for conversation in _read(file)]
+
+
+def by_kind(folder: Path = FOLDER) -> dict[str, list[Conversation]]:
+    """All of them, billed or not, by the name of their file."""
+    return {file.stem: _read(file) for file in sorted(folder.glob("*.jsonl"))}
 
 
 def _read(file: Path) -> list[Conversation]:
@@ -57,4 +71,4 @@ def _conversation(trace: dict[str, Any]) -> Conversation:
         (bill["n_messages"], Usage(bill["prompt_tokens"], bill["completion_tokens"]))
         for bill in trace["usage"]
     ]
-    return Conversation(trace["id"], trace["model"], trace["tools"] or [], trace["messages"], bills)
+    return Conversation(trace["id"], trace["model"] or "", trace["tools"] or [], trace["messages"], bills)
