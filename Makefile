@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-thorough check bench bench-counting format lock clean
+.PHONY: run test test-thorough check bench bench-counting bench-folding format lock clean
 
 run: $(VENV)/.run
 	$(BIN)/tailfold serve $(ARGS)
@@ -26,6 +26,9 @@ bench: $(VENV)/.dev
 
 bench-counting: $(VENV)/.dev
 	$(BIN)/python -m bench.counting $(ARGS)
+
+bench-folding: $(VENV)/.dev
+	$(BIN)/python -m bench.folding $(ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
