@@ -30,7 +30,8 @@ def folding_every_turn(
 ) -> tuple[list[Prompt], list[SummaryCall]]:
     """Past the trigger, every request's old part is summed up anew; the client sends all of it each time.
 
-    Their calls are taken to be cached as well: a transcript that is told from its beginning only grows.
+    The transcript in their calls only grows, so with each stands what a provider could have cached of it that
+    finds a known beginning within a message too. The simulated one finds whole messages only.
     """
     sent: list[Prompt] = []
     told: list[Prompt] = []

@@ -167,7 +167,9 @@ TERMS = f"""\
   messages that fit Tailfold's own room, calls with their results. **Folding on every turn**, past
   Tailfold's own trigger: the client sends everything, and all but the last {baselines.RETAINED:,} tokens are
   summed up anew, at the length of Tailfold's summaries in the same conversation ({LEAST_TOKENS} tokens
-  where it made none); those calls are cached too. All three are computed for the same requests."""
+  where it made none). **At best**, each of its summary calls finds the transcript of the last one cached,
+  which takes a provider that finds known beginnings within a message. All but Tailfold are
+  computed, for the same requests."""
 
 
 def _name(row: Row) -> list[str]:

@@ -18,7 +18,7 @@ from bench.folding import Run
 from bench.playback import Case, Ledger, Replayed, Turn, turn_of
 from bench.processes import ROOT, BenchmarkFailed
 from bench.prompts import Bill, Piece, Prompt, SummaryCall, bill
-from bench.reckoning import ALL, EVERY_TURN, FULL, OURS, SLIDING, Figures
+from bench.reckoning import ALL, EVERY_TURN, EVERY_TURN_AT_BEST, FULL, OURS, SLIDING, Figures
 from bench.traces import Conversation
 from proxy.fold.transcript import fenced
 from proxy.simulator import Simulator, SimulatorConfig
@@ -338,6 +338,7 @@ def test_there_is_a_row_for_every_kind_and_share_and_one_for_all_kinds() -> None
         FULL: 946,
         SLIDING: 946,
         EVERY_TURN: 946,
+        EVERY_TURN_AT_BEST: 946,
     }
 
 
@@ -345,6 +346,16 @@ def test_costs_are_shares_of_the_whole_history_without_caching() -> None:
     (row, _) = reckoning.figures([of_kind("a", 0.5, Turn(RECEIVED, Prompt(3, said("s100 u60")), 200))])
     assert row.figures.cost(FULL, caching=False) == 100
     assert row.figures.cost(OURS, caching=False) == pytest.approx(100 * (163 + 0.2 * 400 + 0.8 * 40) / 473)
+
+
+def test_folding_on_every_turn_is_billed_with_and_without_a_cache_for_its_calls() -> None:
+    history = growing("u900 a900 u900 a900 u900 a900 u900")
+    (row, _) = reckoning.figures([of_kind("a", 0.5, *(Turn(one, one, 200) for one in history))])
+    plain, best = (row.figures.bills[way] for way in (EVERY_TURN, EVERY_TURN_AT_BEST))
+    assert (plain.calls, plain.call_output, plain.call_cached) == (3, 3 * 40, 0)  # as long as Tailfold's one
+    assert best.call_cached > 3_000
+    assert (best.sent, best.call_input) == (plain.sent, plain.call_input)
+    assert row.figures.cost(EVERY_TURN, caching=False) == row.figures.cost(EVERY_TURN_AT_BEST, caching=False)
 
 
 def test_where_nothing_was_answered_nothing_is_divided() -> None:
