@@ -21,12 +21,12 @@ from bench.prompts import Prompt, Ruler, SummaryCall
 from bench.traces import Conversation
 from proxy.app import Tailfold
 from proxy.budget import Budget, Policy, Window, budget
-from proxy.fold.transcript import BEGIN
 from proxy.settings import Settings
 from proxy.simulator import ReceivedRequest, Simulator, SimulatorConfig
 from proxy.simulator.answers import ApiError
 from proxy.simulator.chat import Chat
-from proxy.simulator.tokens import TiktokenCounter, text_of
+from proxy.simulator.summaries import SummaryModel, asks_for_a_summary
+from proxy.simulator.tokens import TiktokenCounter
 from proxy.simulator.validate import validated
 
 ANSWER = 256  # max_tokens of every request
@@ -178,7 +178,8 @@ class Ledger:
         self._simulator = simulator
         self._ruler = Ruler()
         # The answers are not recorded; but asked again, the simulator says the same.
-        self._chat = Chat(simulator.config, TiktokenCounter())
+        counter = TiktokenCounter()
+        self._chat = Chat(simulator.config, counter, SummaryModel(simulator.config, counter))
         self._sent: dict[str, list[Prompt]] = {}
         self._summaries: dict[str, list[SummaryCall]] = {}
 
@@ -196,24 +197,19 @@ class Ledger:
             if not received.route.endswith("/chat/completions"):
                 continue
             body = received.json()
-            if is_summary_call(body):
+            if asks_for_a_summary(body["messages"]):
                 self._summaries.setdefault(received.credential, []).extend(self._summary(received))
             else:
                 self._sent.setdefault(received.credential, []).append(self._ruler.prompt(body))
         self._simulator.forget_requests()
 
     def _summary(self, received: ReceivedRequest) -> Iterator[SummaryCall]:
-        try:
-            answer = self._chat.answer(received)
-        except ApiError:
+        answer = self._chat.answer(received)
+        if answer.status != 200:
             return  # one that is refused costs nothing
         usage = orjson.loads(b"".join(answer.pieces))["usage"]
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         yield SummaryCall(usage["prompt_tokens"], usage["completion_tokens"], cached)
-
-
-def is_summary_call(body: Mapping[str, Any]) -> bool:
-    return BEGIN in text_of(body["messages"][-1])
 
 
 class Replay:
