@@ -96,21 +96,27 @@ def _extended(tenant: bytes, known: _Told, length: int, added: Sequence[Said]) -
     return _Told([*known.said[:length], *added], chain)
 
 
-def history_of(line: Line, tokens: Callable[[Estimate], float]) -> History:
+def history_of(
+    line: Line, instructing: Callable[[Estimate], float], speaking: Callable[[Estimate], float]
+) -> History:
     """All messages with their sizes, ready to be planned with."""
     measured, told = line.measured, iter(line.said)
     turns: list[Turn] = []
     spoken: list[int] = []
     for place, message in enumerate(measured.messages):
-        size = max(1, round(tokens(message.estimate)))
-        if message.role in OUTSIDE_THE_CHAIN:
-            turns.append(Turn(raw_of(measured, place), message.role, b"", size))
+        raw, role = raw_of(measured, place), message.role
+        if role in OUTSIDE_THE_CHAIN:
+            turns.append(Turn(raw, role, b"", _size(instructing(message.estimate))))
             continue
         spoken.append(place)
         each = next(told)
-        raw = raw_of(measured, place)
-        turns.append(Turn(raw, message.role, each.identity, size, each.calls, each.answers))
+        size = _size(speaking(message.estimate))
+        turns.append(Turn(raw, role, each.identity, size, each.calls, each.answers))
     return History(turns, spoken, line.chain)
+
+
+def _size(tokens: float) -> int:
+    return max(1, round(tokens))
 
 
 def raw_of(measured: Measured, place: int) -> bytes:

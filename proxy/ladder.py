@@ -32,10 +32,13 @@ async def rungs(weighing: Weighing, first: Cut | None, job: Job, maker: Maker) -
     if deepest is not None:
         yield maker.truncation(replace(job, cut=deepest.cut))
     cut = last_group(weighing.history)
-    for told in (_SHORT, 0):
-        if results := _shorter_results(weighing, cut, told, maker):
-            smaller = replace(job, cut=cut, most_tokens=_at_most(job, _SHORT), shrunk=results)
-            yield await maker.extract(smaller) if told else maker.truncation(smaller)
+    for beside in (_WRAPPER + _SHORT, _WRAPPER, 0):
+        results = _shorter_results(weighing, cut, beside, maker)
+        smaller = replace(job, cut=cut, most_tokens=_at_most(job, _SHORT), shrunk=results)
+        if beside > _WRAPPER:
+            yield await maker.extract(smaller)
+        else:
+            yield maker.truncation(smaller, marked=beside > 0)
 
 
 def _left(weighing: Weighing, cut: Cut) -> int:
@@ -47,13 +50,15 @@ def _at_most(job: Job, tokens: int) -> int:
     return min(tokens, job.most_tokens) if job.most_tokens else tokens
 
 
-def _shorter_results(weighing: Weighing, cut: Cut, told: int, maker: Maker) -> dict[int, bytes]:
-    """Of the turns that are kept, by their numbers: tool results without their middle."""
+def _shorter_results(weighing: Weighing, cut: Cut, beside: int, maker: Maker) -> dict[int, bytes]:
+    """Of the turns that are kept, by their numbers: tool results without their middle, where they must."""
     kept = [_turn(weighing, number) for number in cut.kept]
-    # Down to the soft trigger, so that the next turns fit as well; but what fits is better than nothing.
-    goal = weighing.budget.soft if told else weighing.budget.largest
-    excess = weighing.beside(cut.covers, cut.kept) + _WRAPPER + told - goal
-    found = shrunk(kept, max(1, excess), maker.count)
+    needed = weighing.beside(cut.covers, cut.kept) + beside
+    if needed <= weighing.budget.largest:
+        return {}
+    # Down to the soft trigger, so that the next turns fit as well; in need, as little as there may be.
+    goal = weighing.budget.soft if beside > _WRAPPER else 0
+    found = shrunk(kept, needed - goal, maker.count)
     return {cut.kept[place]: raw for place, raw in found.messages.items()}
 
 

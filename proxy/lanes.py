@@ -99,11 +99,7 @@ class Lanes:
         if found is not None:
             repeated = found.length == line.length
             return Found(found, Relation.REPEATED if repeated else Relation.CONTINUED)
-        trimmed = self._trimmed(line)
-        # Where nobody says which conversation it is, another beginning gives it another name.
-        if trimmed is not None and (
-            conversation.source == BY_CONTENT or trimmed.conversation == conversation.id
-        ):
+        if (trimmed := self._trimmed(line)) is not None and _may_be_called(conversation, trimmed):
             return Found(trimmed, Relation.TRIMMED)
         lane = Lane(id=secrets.token_hex(8), conversation=conversation.id, began=self._clock())
         return Found(lane, Relation.NEW)
@@ -137,6 +133,11 @@ class Lanes:
             if pair is not None and (lane := self._ends.get(pair)) is not None:
                 return lane
         return None
+
+
+def _may_be_called(conversation: Conversation, lane: Lane) -> bool:
+    """Where nobody says which conversation it is, another beginning gives it another name."""
+    return conversation.source == BY_CONTENT or conversation.id == lane.conversation
 
 
 def _others_answered(line: Line, found: Lane | None) -> bool:

@@ -120,8 +120,10 @@ class Maker:
         text = await asyncio.to_thread(self._picked, job)
         return self._fold(job, text, Kind.SHRUNK if job.shrunk else Kind.EXTRACT)
 
-    def truncation(self, job: Job) -> Fold:
-        """Nothing but a word that something was there."""
+    def truncation(self, job: Job, *, marked: bool = True) -> Fold:
+        """Nothing but a word that something was there, or not even that."""
+        if not marked:
+            return self._fold(job, "", Kind.TRUNCATION)
         left_out = job.cut.covers - len(job.cut.kept)
         text = wording.truncation(left_out, job.original_tokens)
         return self._fold(job, text, Kind.TRUNCATION)

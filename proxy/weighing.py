@@ -10,7 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from proxy.budget import Budget, Size
+from proxy.counting.anchors import Basis
 from proxy.counting.calibration import Calibration, first_calibration
+from proxy.counting.estimate import Estimate
+from proxy.counting.prompt import OUTSIDE_THE_CHAIN
 from proxy.fold.assemble import array, assembled
 from proxy.fold.plan import FoldPolicy, Keep, Known, Make, Plan, Reuse, Situation, plan
 from proxy.fold.record import Fold
@@ -18,6 +21,9 @@ from proxy.histories import history_of
 from proxy.messages import ChatRequest
 from proxy.request import Request
 from proxy.sizing import Sized, Sizing
+
+# A bill that says more than this is about something else, such as media.
+_MOST_SCALED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class Weighing:
         """`counts` is false where nothing will be sent: then adding up must do."""
         assert request.line is not None
         self.request = request
-        self.history = history_of(request.line, _calibration(request).tokens)
+        self._scales = _scales(request)
+        self.history = history_of(request.line, self._scales.instructing, self._scales.speaking)
         self.budget = _stricter(request.sized.budget, request.underrated)
         self.policy = policy
         self._sizing = sizing
@@ -52,7 +59,8 @@ class Weighing:
         self._counts = counts
         self._folds: dict[str, Fold] = {}
         self._forms: dict[str, Form] = {}
-        self.fixed = self._fixed()
+        # Of tools and the answer's format: what is billed beside all messages.
+        self.fixed = max(0, self._scales.outside - self._instructions())
 
     @property
     def folds(self) -> list[Fold]:
@@ -96,7 +104,7 @@ class Weighing:
             messages = array(self.history, fold, plainly=self._plainly)
             chat = replace(self.request.chat, raw=body, messages=messages)
             sized = await self._sizing.size(self.request.tenant, chat, self.request.wishes.threshold)
-            self._forms[fold.id] = Form(chat, sized, fold)
+            self._forms[fold.id] = Form(chat, self._scales.applied(sized), fold)
         return self._forms[fold.id]
 
     def size(self, fold: Fold | None) -> Size:
@@ -134,14 +142,52 @@ class Weighing:
     def _instructions(self) -> int:
         return sum(turn.tokens for turn in self.history.turns if turn.instructs)
 
-    def _fixed(self) -> int:
-        """Of tools and the answer's format: what is billed beside all messages."""
-        counted = self.request.sized.counted
-        if counted.prompt is None or counted.known is None:
-            return 0
-        opening, calibration = counted.known.opening, counted.known.calibration
-        beside = opening.tokens if opening else calibration.tokens(counted.prompt.outside.estimate)
-        return max(0, round(beside) - self._instructions())
+
+@dataclass(frozen=True, slots=True)
+class _Scales:
+    """How the estimates of single messages relate to what is known of them all together: a bill for most of
+    a conversation says more than weights that may have been learned from other texts.
+    """
+
+    calibration: Calibration
+    outside: int  # tokens of instructions, tools and the answer's format
+    of_instructions: float = 1.0
+    of_speech: float = 1.0
+
+    def instructing(self, estimate: Estimate) -> float:
+        return self.of_instructions * self.calibration.tokens(estimate)
+
+    def speaking(self, estimate: Estimate) -> float:
+        return self.of_speech * self.calibration.tokens(estimate)
+
+    def applied(self, sized: Sized) -> Sized:
+        """The same for a form of the request for which no bill is known yet."""
+        counted = sized.counted
+        if counted.prompt is None or counted.count.basis not in (Basis.OPENING, Basis.COLD):
+            return sized
+        tokens = self.outside + round(self.speaking(counted.prompt.sums[-1]))
+        return replace(sized, counted=replace(counted, count=replace(counted.count, tokens=tokens)))
+
+
+def _scales(request: Request) -> _Scales:
+    assert request.line is not None
+    counted = request.sized.counted
+    if counted.prompt is None or counted.known is None:
+        return _Scales(first_calibration(1.0), 0)
+    calibration, opening = counted.known.calibration, counted.known.opening
+    guessed = calibration.tokens(counted.prompt.outside.estimate)
+    outside = round(opening.tokens if opening is not None else guessed)
+    told = sum(
+        calibration.tokens(message.estimate)
+        for message in request.line.measured.messages
+        if message.role in OUTSIDE_THE_CHAIN
+    )
+    of_instructions = min(1.0, outside / told) if told > 0 else 1.0
+    spoken = calibration.tokens(counted.prompt.sums[-1])
+    if counted.count.basis is not Basis.ANCHORED or spoken <= 0:
+        return _Scales(calibration, outside, of_instructions)
+    ratio = (counted.count.tokens - outside) / spoken
+    return _Scales(calibration, outside, of_instructions, min(_MOST_SCALED, max(1 / _MOST_SCALED, ratio)))
 
 
 def chosen(decided: Plan) -> Fold | None:
@@ -153,11 +199,6 @@ def chosen(decided: Plan) -> Fold | None:
             return fold
         case Make(_, instead, _):
             return instead
-
-
-def _calibration(request: Request) -> Calibration:
-    known = request.sized.counted.known
-    return known.calibration if known else first_calibration(1.0)
 
 
 def _stricter(budget: Budget, underrated: float) -> Budget:
