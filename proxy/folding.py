@@ -36,6 +36,10 @@ MOST_FUTILE = 3
 # Summaries that one request waits for: the second goes on from the first, and deeper.
 _MOST_SUMMARIES = 2
 
+# How much smaller a request is made that was refused although it seemed to fit.
+_SLACK = 1.01
+_UNTOLD = 1.15
+
 DOES_NOT_FIT = "does_not_fit"
 SUMMARY_LATE = "summary_late"
 SUMMARY_FAILED = "summary_failed"
@@ -205,6 +209,10 @@ class Folding:
                 if not await weighing.fits_with(fold):
                     continue
                 kept = await self._workshop.keep(order, fold)
+                if not await weighing.fits_with(kept):
+                    kept = (
+                        fold  # another is kept for this prefix, and is too long: this once without a record
+                    )
                 weighing.add(kept)
                 decided = await weighing.plan()
                 return Reuse(kept) if weighing.presses(decided) else decided
@@ -269,12 +277,18 @@ def as_it_came(request: Request) -> Sending:
 
 
 def refused_as_larger(request: Request, sending: Sending, asked: int | None) -> Request:
-    """The same request, to be made smaller than it was: the upstream counts higher than we do."""
-    counted = sending.form.sized.counted.count.tokens
-    fits = sending.form.sized.budget.fits(sending.form.sized.counted.count)
-    if asked is not None and asked > counted:
-        return replace(request, underrated=max(request.underrated, asked / max(1, counted)))
-    return replace(request, underrated=1.15) if fits and asked is None else request
+    """The same request, to be made smaller than it was if the upstream counts higher than we do. `asked` is
+    what it has counted, of the prompt alone or with the answer that was declared.
+    """
+    sized = sending.form.sized
+    counted = max(1, sized.counted.count.tokens)
+    if not sized.budget.fits(sized.counted.count):
+        return request  # no wonder: there was nothing shorter to send before the window was known
+    if asked is None:
+        return replace(request, underrated=request.underrated * _UNTOLD)
+    declared = sized.declared or 0
+    prompt = min((asked, asked - declared), key=lambda tokens: abs(tokens - counted))
+    return replace(request, underrated=max(request.underrated, _SLACK * max(1.0, prompt / counted)))
 
 
 def _may_start(request: Request) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from proxy.fold.history import Turn
 from proxy.fold.record import Fold
-from proxy.fold.shrink import shrunk
+from proxy.fold.shrink import LEAST, LEAST_IN_NEED, shrunk
 from proxy.fold.tail import Allowance, Cut, deeper_cut, last_group
 from proxy.making import Job, Maker
 from proxy.weighing import Weighing
@@ -58,7 +58,7 @@ def _shorter_results(weighing: Weighing, cut: Cut, beside: int, maker: Maker) ->
         return {}
     # Down to the soft trigger, so that the next turns fit as well; in need, as little as there may be.
     goal = weighing.budget.soft if beside > _WRAPPER else 0
-    found = shrunk(kept, needed - goal, maker.count)
+    found = shrunk(kept, needed - goal, maker.count, LEAST_IN_NEED if beside == 0 else LEAST)
     return {cut.kept[place]: raw for place, raw in found.messages.items()}
 
 

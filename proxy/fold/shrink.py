@@ -14,6 +14,7 @@ from proxy.fold.utterance import RESULTS
 
 # Of a result's text so much stays in any case, in tokens: enough to see what it was.
 LEAST = 64
+LEAST_IN_NEED = 16
 NOTE = "\n[… {} characters left out here to fit the context window …]\n"
 
 # Nearly always two or three do. Each takes away a twentieth at least.
@@ -51,7 +52,7 @@ def _at_line_ends(text: str, head: int, tail: int) -> tuple[int, int]:
     return (before if before >= 0 else head), (after + 1 if after >= 0 else tail)
 
 
-def shrunk(turns: Sequence[Turn], saving: int, count: Count) -> Shrunk:
+def shrunk(turns: Sequence[Turn], saving: int, count: Count, least: int = LEAST) -> Shrunk:
     """As evenly as can be: the largest texts in results come down to one size, at which enough is saved.
 
     Where even the least that may stay does not save that much, as much as there is.
@@ -62,7 +63,7 @@ def shrunk(turns: Sequence[Turn], saving: int, count: Count) -> Shrunk:
         for place, result in results.items()
         for number, text in result.texts.items()
     ]
-    cuts = _cuts(texts, saving, count)
+    cuts = _cuts(texts, saving, count, least)
     shorter: dict[int, dict[int, str]] = {}
     for cut in cuts:
         shorter.setdefault(cut.place, {})[cut.number] = cut.text
@@ -93,14 +94,14 @@ class _Text:
         return _Text(self.place, self.number, text, tokens, saved) if saved > 0 else None
 
 
-def _cuts(texts: Sequence[_Text], saving: int, count: Count) -> list[_Text]:
+def _cuts(texts: Sequence[_Text], saving: int, count: Count, least: int) -> list[_Text]:
     sizes = [text.tokens for text in texts]
     wanted = saving
     while True:
-        level = _level(sizes, wanted)
+        level = max(least, _level(sizes, wanted))
         cuts = [cut for text in texts if (cut := text.cut(level, count))]
         saved = sum(cut.saved for cut in cuts)
-        if saved >= saving or level == LEAST:
+        if saved >= saving or level == least:
             return cuts
         # Some would not become smaller, as a note takes more tokens than it replaces.
         wanted += max(saving - saved, wanted // 8, 1)
@@ -114,8 +115,8 @@ def _level(sizes: Sequence[int], saving: int) -> int:
         above += size
         below = descending[number] if number < len(descending) else 0
         if above - number * below >= saving:
-            return max(LEAST, (above - saving) // number)
-    return LEAST
+            return (above - saving) // number
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
