@@ -157,10 +157,11 @@ class Folding:
         decided, why = await self._summarised(weighing, decided, reason, until)
         if weighing.presses(decided):
             decided = await self._without_a_model(weighing, decided, reason)
-        if weighing.presses(decided):
-            # Not even the least of it fits: the upstream has the last word, on what the client really sent.
-            return Keep(), DOES_NOT_FIT
-        return decided, why
+        if not weighing.presses(decided):
+            return decided, why
+        # Not even the least of it fits, as far as we can tell: the upstream has the last word, and where it is
+        # far too long, on what the client really sent.
+        return (decided if weighing.may_fit(decided) else Keep()), DOES_NOT_FIT
 
     async def _summarised(
         self, weighing: Weighing, decided: Plan, reason: Reason, until: float
@@ -204,19 +205,19 @@ class Folding:
         running = self._workshop.running(request.tenant, weighing.history)
         first = decided.cut if isinstance(decided, Make) and running is None else None
         order = self._order(weighing, first or Cut(0, (), None), reason, Kind.EXTRACT)
+        last: Fold | None = None
         async with aclosing(rungs(weighing, first, order.job, self._workshop.maker(order))) as candidates:
             async for fold in candidates:
+                last = fold
                 if not await weighing.fits_with(fold):
                     continue
                 kept = await self._workshop.keep(order, fold)
                 if not await weighing.fits_with(kept):
-                    kept = (
-                        fold  # another is kept for this prefix, and is too long: this once without a record
-                    )
+                    kept = fold  # what is kept for this prefix is too long: this once without a record
                 weighing.add(kept)
                 decided = await weighing.plan()
                 return Reuse(kept) if weighing.presses(decided) else decided
-        return decided
+        return Reuse(last) if last is not None else decided
 
     # What is sent, and what is prepared.
 

@@ -24,6 +24,8 @@ from proxy.sizing import Sized, Sizing
 
 # A bill that says more than this is about something else, such as media.
 _MOST_SCALED = 2.0
+# A count is hardly ever too high by more.
+_DOUBTFUL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,10 @@ class Weighing:
     def presses(self, decided: Plan) -> bool:
         """Would what is sent not fit the window, as far as anybody has said how large that is?"""
         return self.budget.may_fold and not self.budget.fits(self.size(chosen(decided)))
+
+    def may_fit(self, decided: Plan) -> bool:
+        """Is it so near to fitting that the upstream may take it?"""
+        return _DOUBTFUL * self.size(chosen(decided)).tokens <= self.budget.largest
 
     async def fits_with(self, fold: Fold) -> bool:
         form = await self.form(fold)
