@@ -26,6 +26,7 @@ _HOP_BY_HOP = frozenset(
 # Answered or made anew here: our own host, the interim 100 (forwarding it hangs), our framing.
 _NOT_FORWARDED = _HOP_BY_HOP | {b"host", b"expect", b"content-length", b"x-conversation-id"}
 _OURS = b"x-tailfold-"
+_NAMING = frozenset({b"x-conversation-id", b"x-conversation-source"})
 
 
 def to_upstream(received: Sequence[tuple[bytes, bytes]]) -> Headers:
@@ -53,7 +54,7 @@ def _is_forwarded(name: bytes) -> bool:
 def _is_end_to_end(name: bytes) -> bool:
     lower = name.lower()
     # What an upstream says under our name (another Tailfold, say) is not ours to be said.
-    return lower not in _HOP_BY_HOP and not lower.startswith(_OURS)
+    return lower not in _HOP_BY_HOP and lower not in _NAMING and not lower.startswith(_OURS)
 
 
 def first(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:

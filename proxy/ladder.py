@@ -34,6 +34,8 @@ async def rungs(weighing: Weighing, first: Cut | None, job: Job, maker: Maker) -
     cut = last_group(weighing.history)
     for beside in (_WRAPPER + _SHORT, _WRAPPER, 0):
         results = _shorter_results(weighing, cut, beside, maker)
+        if not results and len(cut.kept) == cut.covers:
+            return  # nothing is left out, and nothing can be made smaller
         smaller = replace(job, cut=cut, most_tokens=_at_most(job, _SHORT), shrunk=results)
         if beside > _WRAPPER:
             yield await maker.extract(smaller)

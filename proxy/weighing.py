@@ -26,6 +26,8 @@ from proxy.sizing import Sized, Sizing
 _MOST_SCALED = 2.0
 # A count is hardly ever too high by more.
 _DOUBTFUL = 0.9
+# And what was only added up, by more than this.
+_HOPELESS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Weighing:
         return _DOUBTFUL * self.size(chosen(decided)).tokens <= self.budget.largest
 
     async def fits_with(self, fold: Fold) -> bool:
+        if _HOPELESS * self._summed(fold).tokens > self.budget.largest:
+            return False  # counting megabytes takes its time
         form = await self.form(fold)
         return form is not None and self.budget.fits(form.sized.counted.count)
 
@@ -135,9 +139,16 @@ class Weighing:
         return self.fixed + self._instructions() + tail + pinned
 
     def _summed(self, fold: Fold) -> Summed:
-        tokens = self.beside(fold.covers, fold.kept) + fold.summary_tokens
+        tokens = self.beside(fold.covers, fold.kept) + fold.summary_tokens - self._saved_by(fold)
         counted = self.request.sized.counted.count
         return Summed(tokens, round(tokens * (counted.at_most / max(1, counted.tokens))))
+
+    def _saved_by(self, fold: Fold) -> int:
+        """By shrinking, as nearly as can be said without counting."""
+        whole = [
+            (self.history.turns[self.history.spoken[number]], raw) for number, raw in fold.shrunk.items()
+        ]
+        return sum(round(turn.tokens * max(0.0, 1 - len(raw) / len(turn.raw))) for turn, raw in whole)
 
     def _situation(self) -> Situation:
         known = [Known(fold, self.size(fold)) for fold in self._folds.values()]

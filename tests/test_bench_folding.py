@@ -164,7 +164,6 @@ async def test_conversations_that_begin_alike_are_told_apart() -> None:
 
 
 @pytest.mark.skipif(not traces.by_kind(), reason="the recordings are not beside the project")
-@pytest.mark.xfail(reason="where little is left beside the instructions, some are refused still")
 @pytest.mark.parametrize("share", folding.SHARES)
 async def test_recorded_conversations_are_answered_in_windows_that_they_do_not_fit(share: float) -> None:
     """A few of each kind; `make bench-folding` takes them all."""

@@ -43,7 +43,7 @@ token = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_.!#$%&'*+^`|~", min
 names = token.filter(
     lambda name: (
         name.lower().encode() not in HOP | {b"expect", b"upgrade", b"content-encoding", b"accept-encoding"}
-        and not name.lower().startswith(("x-tailfold", "x-conversation-id", "proxy-", "content-type"))
+        and not name.lower().startswith(("x-tailfold", "x-conversation-", "proxy-", "content-type"))
     )
 ).map(str.encode)
 texts = st.lists(
@@ -160,7 +160,8 @@ def end_to_end(message: Message, *, framing: bool) -> tuple[bytes, Pairs, bytes,
     headers = [
         (name, value)
         for name, value in message.headers
-        if name.lower() not in dropped and not name.startswith(b"X-Tailfold-")  # ours, added to chat answers
+        if name.lower() not in dropped
+        and not name.startswith((b"X-Tailfold-", b"X-Conversation-"))  # ours, added to chat answers
     ]
     return message.start, headers, message.body, message.whole
 

@@ -87,9 +87,11 @@ async def test_a_refusal_tells_them_too(talk: Talk) -> None:
 
 
 async def test_what_an_upstream_says_in_our_name_is_left_out(talk: Talk, upstream: Simulator) -> None:
-    wish = '{"headers": [["X-Tailfold-Tokens", "1"]]}'
+    wish = '{"headers": [["X-Tailfold-Tokens", "1"], ["X-Conversation-Id", "another"]]}'
     answer = await talk(chat(user("hello")), **{"x-sim-respond": wish})
     assert answer.headers.getall("X-Tailfold-Tokens") == ["8"]
+    assert len(answer.headers.getall("X-Conversation-Id")) == 1
+    assert answer.headers["X-Conversation-Source"] == "content"
 
 
 async def test_a_conversation_that_goes_on_is_counted_from_its_bill(session: aiohttp.ClientSession) -> None:
