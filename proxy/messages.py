@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from typing import Any
 
 import msgspec
 import orjson
+
+Place = tuple[int, int]
 
 _ABSENT = msgspec.Raw()
 
@@ -73,6 +76,11 @@ class ChatRequest:
     @property
     def has_tools(self) -> bool:
         return not {self.tools, self.functions} <= {b"", b"[]", b"null"}
+
+    @property
+    def values(self) -> tuple[bytes, ...]:
+        """What can be long in a request, and is in there byte for byte unless it was read from a copy."""
+        return self.messages, self.tools, self.functions, self.response_format
 
     @property
     def asks_for_usage(self) -> bool:
@@ -181,8 +189,8 @@ def asking_for_usage(request: ChatRequest) -> bytes | None:
         return _appended(raw, b'"stream_options":{"include_usage":true}')
     if options is not None and not isinstance(options, dict):
         return None  # a mistake of the client's: the upstream will say so
-    places = _places(raw, "stream_options")
-    if len(places) != 1:
+    places = _places(raw, "stream_options", request.values)
+    if places is None or len(places) != 1:
         return None  # said twice: nobody knows which one the upstream would take
     start, end = places[0]
     return raw[:start] + _with_usage(raw[start:end] if options else b"{}") + raw[end:]
@@ -190,24 +198,22 @@ def asking_for_usage(request: ChatRequest) -> bytes | None:
 
 def with_messages(request: ChatRequest, messages: bytes) -> bytes | None:
     """The client's bytes with these for its messages; None where they are not in there, or are twice."""
-    raw, own = request.raw, request.messages
-    if not own or request.copied:
+    if not request.messages or request.copied:
         return None
-    start = raw.find(own)
-    before, after = raw[:start], raw[start + len(own) :]
-    # Nearly all of a long request is its messages: without them the rest is looked through in no time.
-    if _places(before + b"0" + after, "messages") != [(start, start + 1)]:
+    places = _places(request.raw, "messages", request.values)
+    if places is None or len(places) != 1:
         return None
-    return before + messages + after
+    start, end = places[0]
+    return request.raw[:start] + messages + request.raw[end:]
 
 
 def _with_usage(options: bytes) -> bytes:
     places = _places(options, "include_usage")
     if not places:
         return _appended(options, b'"include_usage":true')
-    for start, end in reversed(places):
-        options = options[:start] + b"true" + options[end:]
-    return options
+    ends = [0, *(end for _, end in places)]
+    kept = [options[end:start] for end, (start, _) in zip(ends, places, strict=False)]
+    return b"true".join([*kept, options[ends[-1] :]])
 
 
 def _appended(raw_object: bytes, member: bytes) -> bytes:
@@ -216,24 +222,79 @@ def _appended(raw_object: bytes, member: bytes) -> bytes:
     return raw_object[:end] + comma + member + raw_object[end:]
 
 
-def _places(raw_object: bytes, wanted: str) -> list[tuple[int, int]]:
-    return [place for key, place in _members(raw_object) if key == wanted]
+# Every token that is looked at is a step of ours, on the event loop. What a request says beside its messages
+# and tools takes some hundred of them; one that would take more than these is left as it is.
+_MOST_SEARCHED = 1024 * 1024
+_MOST_STEPS = 50_000
+_WORTH_A_CUT = 4096
+
+
+def _places(raw_object: bytes, wanted: str, values: Iterable[bytes] = ()) -> list[Place] | None:
+    """Where the values of this key are; None where finding them would take long.
+
+    Nearly all of a long request are a few `values` that are known by their bytes: without them the rest is
+    looked through in no time.
+    """
+    long = sorted((value for value in values if len(value) >= _WORTH_A_CUT), key=len, reverse=True)
+    if len(raw_object) - sum(map(len, long)) > _MOST_SEARCHED:
+        return None
+    parts = _parts_between(raw_object, long)
+    members = _members(b"0".join(raw_object[start:end] for start, end in parts))
+    if members is None:
+        return None
+    if not _cuts(parts) <= {place for _, place in members}:
+        # The same bytes stand somewhere else too and were cut out there, perhaps in the middle of a string.
+        return _places(raw_object, wanted)
+    return [_uncut(place, parts) for key, place in members if key == wanted]
+
+
+def _parts_between(raw: bytes, values: Iterable[bytes]) -> list[Place]:
+    """What is left of `raw` when each of the values is cut out once, the longest first."""
+    parts = [(0, len(raw))]
+    for value in values:
+        for at, (start, end) in enumerate(parts):
+            if (found := raw.find(value, start, end)) >= 0:
+                parts[at : at + 1] = [(start, found), (found + len(value), end)]
+                break
+    return parts
+
+
+def _cuts(parts: list[Place]) -> set[Place]:
+    """Where there is one byte in the place of a value, when the parts are joined by one."""
+    ends = list(accumulate((end - start + 1 for start, end in parts[:-1])))
+    return {(end - 1, end) for end in ends}
+
+
+def _uncut(place: Place, parts: list[Place]) -> Place:
+    start, end = (_before_the_cuts(position, parts) for position in place)
+    return start, end
+
+
+def _before_the_cuts(position: int, parts: list[Place]) -> int:
+    for start, end in parts:
+        if position <= end - start:
+            return start + position
+        position -= end - start + 1
+    raise ValueError(position)
 
 
 # Possessive: a string of many megabytes (an image) is passed over without a thought of going back.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 
 
-def _members(raw: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each key of the outermost object with the place of its value; `raw` is known to be a valid object."""
+def _members(raw: bytes) -> list[tuple[str, Place]] | None:
+    """Each key of the outermost object with the place of its value; `raw` is known to be a valid object, and
+    None is said of one with too many tokens.
+    """
+    found: list[tuple[str, Place]] = []
     depth = 0
     key: str | None = None
     start = -1  # where the current value begins; -1 while a key is awaited
-    for token in _TOKEN.finditer(raw):
+    for token in islice(_TOKEN.finditer(raw), _MOST_STEPS):
         text = token.group()
         if text in b"}]" or (text == b"," and depth == 1):
             if depth == 1 and key is not None:
-                yield key, _trimmed(raw, start, token.start())
+                found.append((key, _trimmed(raw, start, token.start())))
                 key, start = None, -1
             depth -= text != b","
         elif text in b"{[":
@@ -242,10 +303,18 @@ def _members(raw: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
             if text == b":":
                 start = token.end()
             else:
-                key = orjson.loads(text)
+                key = _key(text)
+    return None if depth else found
 
 
-def _trimmed(raw: bytes, start: int, end: int) -> tuple[int, int]:
+def _key(text: bytes) -> str:
+    try:
+        return str(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return ""  # none that is looked for
+
+
+def _trimmed(raw: bytes, start: int, end: int) -> Place:
     value = raw[start:end]
     start += len(value) - len(value.lstrip())
     return start, start + len(value.strip())

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -10,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.messages import asking_for_usage, items, read, read_decompressed, role_of, with_messages
+from proxy.messages import (
+    ChatRequest,
+    asking_for_usage,
+    items,
+    read,
+    read_decompressed,
+    role_of,
+    with_messages,
+)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -120,6 +131,136 @@ asking = asking_for_usage(read(raw, compressed=False))
 assert asking.startswith(b'{"stream":true,"stream_options":{"include_usage":true},"messages"')
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def counted_steps(work: Callable[[], object]) -> int:
+    """How many calls it takes, of Python's own functions too: a loop over a body cannot hide among them."""
+    steps = 0
+
+    def step(_frame: FrameType, _event: str, _argument: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    before = sys.getprofile()
+    sys.setprofile(step)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return steps
+
+
+MANY = b"[" + b"1," * 1_000_000 + b"1]"
+TO_BE_ASKED = b'{"stream":true,"stream_options":{"include_usage":false},%b,"n":1}'
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"messages":' + MANY,
+        b'"tools":' + MANY,
+        b'"functions":' + MANY,
+        b'"response_format":{"schema":' + MANY + b"}",
+        b'"messages":%b,"tools":%b' % (MANY, MANY),
+        b'"tools":%b,"messages":[%b,"and more"]' % (MANY, MANY),
+    ],
+    ids=["messages", "tools", "functions", "response_format", "alike", "one in the other"],
+)
+def test_what_is_long_in_a_request_is_not_looked_through_for_the_wish(members: bytes) -> None:
+    chat = read(TO_BE_ASKED % members, compressed=False)
+    assert asking_for_usage(chat) == chat.raw.replace(b"false", b"true")
+    assert counted_steps(lambda: asking_for_usage(chat)) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("members", "most"),
+    [
+        (b'"documents":' + MANY, 1_000),
+        (b'"documents":' + MANY[-1_000_000:].replace(b"1,", b"[1,", 1), 200_000),
+        (b'"messages":%b,"messages":%b' % (MANY, MANY), 1_000),
+    ],
+    ids=["long", "intricate", "said twice"],
+)
+def test_a_request_that_would_take_long_to_look_through_is_left_as_it_is(members: bytes, most: int) -> None:
+    chat = read(TO_BE_ASKED % members, compressed=False)
+    assert chat.readable
+    assert asking_for_usage(chat) is None
+    assert counted_steps(lambda: asking_for_usage(chat)) < most
+
+
+ONES = "1," * 3_000 + "1"
+# Of these one is in another, one in a string of another, and one can also be read from the middle of another.
+LONG = [
+    f"[{ONES}]",
+    f'{{"a":[{ONES}]}}',
+    f'"[{ONES}]"',
+    f'[" ,{ONES},"]',
+    f'["[" ,{ONES},"]"]',
+    f'"{ONES}"',
+    f'["","{ONES}",""]',
+    "1" * 6_000,
+    "1" * 6_001,
+]
+SHORT = ["{}", "[]", "1", "null", '{"include_usage":false}', '{"messages":[]}', '"],:{"']
+KEYS = ["messages", "tools", "functions", "response_format", "stream_options", "metadata", 'a"}{', ONES]
+
+
+@st.composite
+def long_bodies(draw: st.DrawFn) -> bytes:
+    """The same few long values in all places: as members, in one another, in strings, said twice."""
+    pairs = st.tuples(st.sampled_from(KEYS), st.sampled_from([*LONG, *SHORT]))
+    members = [*draw(st.lists(pairs, max_size=7)), ("stream", "true")]
+    colon, comma = draw(st.sampled_from([(":", ","), (" : ", " ,\n ")]))
+    ordered = draw(st.permutations(members))
+    return ("{" + comma.join(json.dumps(key) + colon + value for key, value in ordered) + "}").encode()
+
+
+def searched_whole(chat: ChatRequest) -> ChatRequest:
+    """The same request, without a word on where it is long."""
+    return replace(chat, messages=b"?", tools=b"", functions=b"", response_format=b"")
+
+
+@given(long_bodies())
+def test_what_is_cut_out_of_the_search_changes_nothing_about_what_is_found(raw: bytes) -> None:
+    chat = read(raw, compressed=False)
+    assert chat.readable
+    assert asking_for_usage(chat) == asking_for_usage(searched_whole(chat))
+    if chat.messages:
+        assert with_messages(chat, b"[]") == with_messages(searched_whole(chat), b"[]")
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        (f'"metadata":{{"messages":{LONG[0]}}}', LONG[0]),
+        (f'"user":{LONG[2]}', LONG[0]),
+        (f'"[{ONES}]":1', LONG[0]),
+        (f'"tools":{LONG[0]}', LONG[0]),
+        (f'"tools":{LONG[1]}', LONG[0]),
+        (f'"a":{LONG[4]}', LONG[3]),
+        (f'"seed":{LONG[8]}', LONG[7]),
+    ],
+)
+def test_where_the_same_bytes_stand_somewhere_else_the_messages_are_still_found(
+    before: str, said: str
+) -> None:
+    raw = f'{{{before},"stream":true,"stream_options":{{}},"messages":{said}}}'.encode()
+    assert raw.index(said.encode()) < len(before) + 1
+    chat = read(raw, compressed=False)
+    assert with_messages(chat, b"[2]") == raw[: -len(said) - 1] + b"[2]}"
+    assert asking_for_usage(chat) == raw.replace(b"{}", b'{"include_usage":true}')
+
+
+def test_a_key_that_no_parser_reads_is_none_that_is_looked_for() -> None:
+    raw = b'{"\xff":1,"stream":true,"stream_options":{}}'
+    asking = asking_for_usage(read(raw, compressed=False))
+    assert asking == raw.replace(b"{}", b'{"include_usage":true}')
+
+
+def test_a_wish_that_is_said_often_is_granted_everywhere() -> None:
+    raw = b'{"stream":true,"stream_options":{"include_usage":false,"a":1,"include_usage":null}}'
+    asking = asking_for_usage(read(raw, compressed=False))
+    assert asking == raw.replace(b"false", b"true").replace(b"null", b"true")
 
 
 def test_an_escaped_key_is_recognised() -> None:
