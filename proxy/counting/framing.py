@@ -12,7 +12,7 @@ import structlog
 from proxy.counting.estimate import Estimate
 from proxy.counting.images import DEFAULT_RULE
 from proxy.counting.once import Once
-from proxy.counting.parts import Countable, Media, content, json_text, without_media
+from proxy.counting.parts import Countable, Media, content, json_text, pieces_without_media
 from proxy.counting.tokenizer import CountingFailed, Tokenizer, rough
 from proxy.counting.tools import tool_list
 from proxy.counting.vocabularies import DEFAULT
@@ -119,7 +119,8 @@ def _measured(
         # Some encoders escape a slash, which would break base64 into words.
         _say_once(type(failure).__name__)
         text = raw.decode(errors="replace").replace("\\/", "/")
-        return _summed([PER_MESSAGE + PER_ROLE, without_media(text)], rough, roughly=1)
+        pieces = (_summed([piece], rough) for piece in pieces_without_media(text))
+        return sum(pieces, Estimate(fixed=PER_MESSAGE + PER_ROLE, rough=1))
     return _estimate(found, tokenizer)
 
 

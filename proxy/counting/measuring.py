@@ -36,7 +36,7 @@ REMEMBERED = 32 * 1024
 KEPT = 30 * 24 * 3600.0
 
 # Raised whenever the same bytes would be estimated differently: what was stored before is not found then.
-_FRAMING_VERSION = b"2"
+_FRAMING_VERSION = b"3"
 
 _read_estimate = msgspec.msgpack.Decoder(Estimate).decode
 _write = msgspec.msgpack.Encoder().encode

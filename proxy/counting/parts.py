@@ -141,6 +141,12 @@ _BASE64 = re.compile(
 )
 _SHORTEST_MEDIA = 1024  # so that no word, path or hash is taken for it
 
+# Nothing else in the process runs while a regular expression does, so a long text is taken bit by bit: cut
+# where no base64 can be or, if there is no such place for a megabyte, where a line of it ends.
+_AT_A_TIME, _AT_MOST = 256 * 1024, 1024 * 1024
+_SEAM = re.compile(r"[^A-Za-z0-9+/_\\=-]")
+_LINE = re.compile(r"[A-Za-z0-9+/_-]*+={0,2}")
+
 
 def json_text(value: Any) -> str:
     return without_media(orjson.dumps(value).decode())
@@ -148,7 +154,17 @@ def json_text(value: Any) -> str:
 
 def without_media(json: str) -> str:
     """Base64 is never text: all that is left of it is how much there was."""
-    return _BASE64.sub(_media_or_text, json)
+    return "".join(pieces_without_media(json))
+
+
+def pieces_without_media(json: str) -> Iterator[str]:
+    start = 0
+    while start < len(json):
+        seam = _SEAM.search(json, start + _AT_A_TIME, start + _AT_MOST)
+        seam = seam or _LINE.match(json, start + _AT_MOST)
+        end = seam.end() if seam else len(json)
+        yield _BASE64.sub(_media_or_text, json[start:end])
+        start = end
 
 
 def _media_or_text(found: re.Match[str]) -> str:

@@ -335,6 +335,15 @@ def test_base64_is_not_text_even_where_the_json_cannot_be_read() -> None:
         assert measure_message(raw.encode(), Scheme(), None).plain < 100
 
 
+def test_a_long_message_that_cannot_be_read_costs_hardly_more_for_being_taken_bit_by_bit() -> None:
+    text = "word, [x] " * 200_000
+    estimate = measure_message(b'{"content":"%b\xff"}' % text.encode(), Scheme(), None)
+    assert estimate.rough == 1
+    assert estimate.fixed == FRAME
+    assert rough(text) <= estimate.tokens <= rough(text) + 40
+    assert 2 * 200_000 <= estimate.words <= 2 * 200_000 + 40
+
+
 @pytest.mark.parametrize(
     ("texts", "words", "digits"),
     [

@@ -17,6 +17,7 @@ from proxy.counting.parts import (
     Media,
     content,
     json_text,
+    pieces_without_media,
     printable,
     without_media,
 )
@@ -202,6 +203,25 @@ def test_no_text_holds_up_the_search_for_base64(text: str) -> None:
     before = time.thread_time()
     without_media(text)
     assert time.thread_time() - before < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [("word, [x] " * 1_000_000, 300_000), ("word=word\\\\" * 1_000_000, 1_100_000)],
+    ids=["text", "nowhere to cut"],
+)
+def test_a_long_text_is_searched_bit_by_bit(text: str, most: int) -> None:
+    """Between the bits, other threads have their turn."""
+    pieces = list(pieces_without_media(text))
+    assert max(map(len, pieces)) < most
+    assert "".join(pieces) == text
+
+
+@pytest.mark.parametrize("before", ["", '{"data":"', '{"data":"' + "words, " * 37_449])
+@pytest.mark.parametrize("size", [300_000, 2_000_001])
+def test_an_image_is_one_image_wherever_a_long_text_is_cut(before: str, size: int) -> None:
+    data = base64.b64encode(bytes(size)).decode()
+    assert without_media(f'{before}{data}",') == f'{before}{len(data) * 3 // 4} bytes",'
 
 
 KEYS = st.sampled_from(
