@@ -16,7 +16,7 @@ from proxy.counting.knowledge import Knowledge
 from proxy.counting.measuring import Measurer
 from proxy.counting.recollection import Recollection
 from proxy.counting.tokenizer import Encodings
-from proxy.counting.vocabularies import DEFAULT
+from proxy.counting.vocabularies import DEFAULT, KNOWN
 from proxy.events import Events
 from proxy.folding import Folding, Plain
 from proxy.folds import Folds
@@ -195,12 +195,19 @@ class Rooms:
         return manner_of(self._models.look_up(model).facts)
 
     async def _read(self) -> None:
-        run = asyncio.get_running_loop().run_in_executor
+        """Both at once, since the first request needs both."""
+        await asyncio.gather(self._read_models(), self._read_vocabularies())
+
+    async def _read_models(self) -> None:
         try:
-            await run(self._pool, self._models.load)
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._models.load)
         finally:
             self._models_read.set()
-        await run(self._pool, self._encodings.load, DEFAULT)
+
+    async def _read_vocabularies(self) -> None:
+        """One after the other, first the one that nearly all models count with."""
+        for name in (DEFAULT, *KNOWN):
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._encodings.load, name)
 
 
 def _said_or_made(secret: SecretStr | None) -> bytes:

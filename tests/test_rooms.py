@@ -1,10 +1,11 @@
-"""The secret under which callers are named, from one life of the process to the next."""
+"""What outlives a request: the secret under which callers are named, and the vocabularies."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.app import Tailfold
-from proxy.counting.tokenizer import Encodings
+from proxy.counting.tokenizer import Encodings, Tokenizer
+from proxy.counting.vocabularies import DEFAULT, KNOWN
 from proxy.rooms import Rooms
 from proxy.settings import Settings
 from proxy.simulator import Simulator
@@ -140,3 +142,32 @@ async def test_with_a_secret_of_the_user_s_a_locked_store_changes_no_name(world:
             assert not await first.ask("before")
     async with world.life(**ours) as second:
         assert await second.ask("before")
+
+
+class Watched(Encodings):
+    """Remembers in what order it was asked to load, and says when all has been loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.all_there = threading.Event()
+
+    def load(self, name: str) -> Tokenizer | None:
+        loaded = super().load(name)
+        if name not in self.names:
+            self.names.append(name)
+        if set(self.names) == set(KNOWN):
+            self.all_there.set()
+        return loaded
+
+
+async def test_every_vocabulary_is_loaded_before_anybody_asks_for_it(upstream: Simulator) -> None:
+    encodings = Watched()
+    app = Tailfold(Settings(upstream=upstream.base_url, store="memory://"), encodings)
+    await app.start(socket.create_server(("127.0.0.1", 0)))
+    try:
+        assert await asyncio.to_thread(encodings.all_there.wait, PATIENCE)
+    finally:
+        await app.drain()
+    assert encodings.names[0] == DEFAULT
+    assert all(encodings.ready(name) for name in KNOWN)

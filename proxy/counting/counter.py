@@ -26,8 +26,8 @@ from proxy.usage import Usage
 log = structlog.get_logger("tailfold")
 
 _ROUGH_SHARE = 0.5  # of a count made from nothing but the number of bytes
-# Counting has its own, shorter limits. This one is for what has none: a pool or a store that hangs.
-LONGEST = 5.0
+# Counting has its own limits, which are shorter. This one is for what has none: a pool or a store that hangs.
+LONGEST = 6.0
 _AT_A_TIME = 1024 * 1024
 
 

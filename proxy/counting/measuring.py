@@ -49,8 +49,9 @@ class Limits:
     bytes: int = 16 * 1024 * 1024
     messages: int = 20_000
     seconds: float = 2.0
-    # How long requests wait for a vocabulary at the start of the process; loading takes a fifth of it.
-    patience: float = 1.0
+    # How long requests wait for a vocabulary at the start of the process. With a core to spare, loading takes
+    # a tenth of this; without one, to wait once is better than to count wrong.
+    patience: float = 3.0
 
 
 _AS_USUAL = Limits()

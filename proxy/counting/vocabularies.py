@@ -54,6 +54,9 @@ _KNOWN = {
 DEFAULT = "o200k_base"
 
 
+KNOWN = tuple(_KNOWN)
+
+
 def known(name: str) -> str:
     """The vocabulary to count with where `name` is asked for."""
     return name if name in _KNOWN else DEFAULT
@@ -75,7 +78,10 @@ def load(name: str, folder: Path | None = None) -> tiktoken.Encoding:
     except ImportError as failure:  # a native library: on some systems it is there and cannot be loaded
         raise VocabularyUnavailable("tiktoken cannot be imported") from failure
     # Built from the bytes: tiktoken's own loader would fetch a missing file and delete a damaged one.
-    return tiktoken.Encoding(name, pat_str=vocabulary.pattern, mergeable_ranks=ranks, special_tokens={})
+    encoding = tiktoken.Encoding(name, pat_str=vocabulary.pattern, mergeable_ranks=ranks, special_tokens={})
+    # Only there to be pickled and looked at, and nearly half of the memory: the tokenizer has its own copy.
+    encoding._mergeable_ranks = {}
+    return encoding
 
 
 def _checked(name: str, vocabulary: _Vocabulary, folder: Path) -> bytes:
