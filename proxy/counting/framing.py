@@ -13,7 +13,7 @@ from proxy.counting.estimate import Estimate
 from proxy.counting.images import DEFAULT_RULE
 from proxy.counting.once import Once
 from proxy.counting.parts import Countable, Media, content, json_text, pieces_without_media
-from proxy.counting.tokenizer import CountingFailed, Tokenizer, rough
+from proxy.counting.tokenizer import Counting, CountingFailed, rough
 from proxy.counting.tools import tool_list
 from proxy.counting.vocabularies import DEFAULT
 
@@ -42,15 +42,15 @@ class Scheme:
     images: str = DEFAULT_RULE
 
 
-def measure_message(raw: bytes, scheme: Scheme, tokenizer: Tokenizer | None) -> Estimate:
+def measure_message(raw: bytes, scheme: Scheme, tokenizer: Counting | None) -> Estimate:
     return _measured(raw, lambda message: _message(message, scheme.images), tokenizer)
 
 
-def measure_tools(raw: bytes, tokenizer: Tokenizer | None) -> Estimate:
+def measure_tools(raw: bytes, tokenizer: Counting | None) -> Estimate:
     return _measured(raw, tool_list, tokenizer)
 
 
-def measure_response_format(raw: bytes, tokenizer: Tokenizer | None) -> Estimate:
+def measure_response_format(raw: bytes, tokenizer: Counting | None) -> Estimate:
     return _measured(raw, _response_format, tokenizer)
 
 
@@ -89,7 +89,7 @@ def _call(call: Any) -> Iterator[Countable]:
     yield from _text(call.get("arguments", call.get("input")))
 
 
-def measure_text(text: str, tokenizer: Tokenizer | None) -> Estimate:
+def measure_text(text: str, tokenizer: Counting | None) -> Estimate:
     """Of words that stand in no message."""
     return _estimate([text], tokenizer)
 
@@ -110,7 +110,7 @@ def _response_format(form: Any) -> Iterator[Countable]:
 
 
 def _measured(
-    raw: bytes, countables: Callable[[Any], Iterator[Countable]], tokenizer: Tokenizer | None
+    raw: bytes, countables: Callable[[Any], Iterator[Countable]], tokenizer: Counting | None
 ) -> Estimate:
     try:
         found = list(countables(orjson.loads(raw)))
@@ -124,7 +124,7 @@ def _measured(
     return _estimate(found, tokenizer)
 
 
-def _estimate(found: Sequence[Countable], tokenizer: Tokenizer | None) -> Estimate:
+def _estimate(found: Sequence[Countable], tokenizer: Counting | None) -> Estimate:
     if tokenizer is None:
         return _summed(found, rough, roughly=1)
     try:

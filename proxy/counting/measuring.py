@@ -21,14 +21,14 @@ from proxy.counting.intricacy import is_intricate
 from proxy.counting.prompt import Message, Outside, digest_of
 from proxy.counting.recalling import recalled
 from proxy.counting.recollection import Beginning, Extras, Measured, Recollection, measured
-from proxy.counting.tokenizer import Encodings, Tokenizer
+from proxy.counting.tokenizer import Counting, Encodings, Rationed, Tokenizer
 from proxy.messages import ChatRequest
 from proxy.ports import Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
 T = TypeVar("T")
-Measure = Callable[[bytes, Scheme, Tokenizer | None], Estimate]
+Measure = Callable[[bytes, Scheme, Counting | None], Estimate]
 
 # Below this a thread costs more than the counting, and nobody notices the wait.
 INLINE_BYTES = 16 * 1024
@@ -46,7 +46,7 @@ _write = msgspec.msgpack.Encoder().encode
 class Limits:
     """How much of one request is counted, and for how long, before the rest of it is taken roughly."""
 
-    bytes: int = 16 * 1024 * 1024
+    bytes: int = 16 * 1024 * 1024  # of text
     messages: int = 20_000
     seconds: float = 2.0
     # How long requests wait for a vocabulary at the start of the process. With a core to spare, loading takes
@@ -163,13 +163,11 @@ class Measurer:
     def _counted(
         self, pieces: Sequence[Piece], scheme: Scheme, tokenizer: Tokenizer | None, deadline: float
     ) -> dict[bytes, Estimate]:
-        """Counted in order while there is time; whatever is left then is taken roughly."""
-        left, counted = self._limits.bytes, {}
-        for piece in pieces:
-            left -= len(piece.raw)
-            in_bounds = left >= 0 and self._clock() < deadline
-            counted[piece.digest] = piece.measure(piece.raw, scheme, tokenizer if in_bounds else None)
-        return counted
+        """Counted in order while there is time; what is left then is taken roughly. Only text is rationed,
+        for nothing else takes long.
+        """
+        rationed = tokenizer and Rationed(tokenizer, self._limits.bytes, lambda: self._clock() < deadline)
+        return {piece.digest: piece.measure(piece.raw, scheme, rationed) for piece in pieces}
 
     async def _tokenizer(self, encoding: str) -> Tokenizer | None:
         """The first requests of a process wait for it together, and not for long: a disk may hang."""
@@ -226,15 +224,15 @@ def _piece(tenant: bytes, kind: bytes, raw: bytes, measure: Measure, role: str =
     return Piece(raw, digest_of(kind + raw, tenant), measure, role)
 
 
-def _tools(raw: bytes, _scheme: Scheme, tokenizer: Tokenizer | None) -> Estimate:
+def _tools(raw: bytes, _scheme: Scheme, tokenizer: Counting | None) -> Estimate:
     return framing.measure_tools(raw, tokenizer)
 
 
-def _format(raw: bytes, _scheme: Scheme, tokenizer: Tokenizer | None) -> Estimate:
+def _format(raw: bytes, _scheme: Scheme, tokenizer: Counting | None) -> Estimate:
     return framing.measure_response_format(raw, tokenizer)
 
 
-def _by_size(raw: bytes, _scheme: Scheme, _tokenizer: Tokenizer | None) -> Estimate:
+def _by_size(raw: bytes, _scheme: Scheme, _tokenizer: Counting | None) -> Estimate:
     return Estimate(tokens=-(-len(raw) // 3), rough=1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -48,6 +48,12 @@ class Encoding(Protocol):
     def encode_ordinary(self, text: str) -> list[int]: ...
 
 
+class Counting(Protocol):
+    def count(self, text: str) -> int:
+        """Raises CountingFailed."""
+        ...
+
+
 class Tokenizer:
     """Safe to use from several threads. Special tokens in a text are text, a lone surrogate is U+FFFD."""
 
@@ -86,6 +92,21 @@ class Tokenizer:
             if isinstance(failure, Exception) or type(failure).__name__ == "PanicException":
                 raise CountingFailed(type(failure).__name__) from failure
             raise
+
+
+class Rationed:
+    """A tokenizer for one request: it gives up for good once that has had its share of text or of time."""
+
+    def __init__(self, tokenizer: Counting, most: int, in_time: Callable[[], bool]) -> None:
+        self._tokenizer = tokenizer
+        self._left = most  # in bytes
+        self._in_time = in_time
+
+    def count(self, text: str) -> int:
+        self._left -= _size(text)
+        if self._left < 0 or not self._in_time():
+            raise CountingFailed("more than is counted of one request")
+        return self._tokenizer.count(text)
 
 
 def pieces(text: str, size: int) -> Iterator[str]:

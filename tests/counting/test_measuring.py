@@ -246,6 +246,24 @@ async def test_past_so_many_bytes_the_rest_is_taken_roughly_and_counted_the_next
     assert letters.texts == said(history)
 
 
+async def test_images_take_nothing_of_what_is_counted_of_a_request() -> None:
+    letters = Letters()
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 500}}
+    unknown = {"type": "hologram-5", "data": "QUJD" * 500}
+    history = [message("u", [{"type": "text", "text": f"{n}" * 90}, image, unknown]) for n in range(7)]
+    async with life(encodings=Loaded(letters), limits=Limits(bytes=1_200)) as one:
+        assert (await measure(one, asked(history))).rough == 0
+        assert (await measure(one, asked([message("u", "x" * 1_201)]))).rough == 1
+
+
+async def test_a_single_message_is_not_counted_any_longer_than_a_request() -> None:
+    letters = Letters()
+    parts = [{"type": "text", "text": f"{n}" * 400} for n in range(5)]
+    async with life(encodings=Loaded(letters), limits=Limits(bytes=1_000)) as one:
+        assert (await measure(one, asked([message("u", parts)]))).rough == 1
+    assert letters.texts == ["0" * 400, "1" * 400]
+
+
 async def test_past_its_time_the_rest_is_taken_roughly() -> None:
     clock = Clock()
 
