@@ -56,9 +56,14 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     given = arguments()
     recorded = traces.conversations(given.traces)
-    if not recorded and given.write:
-        print(f"bench.counting: no recordings in {given.traces}, nothing is written", file=sys.stderr)
-        return 2
+    if missing := traces.missing(given.traces):
+        consequence = "nothing is written" if given.write else "the tables are not whole"
+        print(
+            f"bench.counting: {' and '.join(missing)} not found in {given.traces}, {consequence}",
+            file=sys.stderr,
+        )
+        if given.write:  # tables without them would look like a change for the better or the worse
+            return 2
     try:
         found = by_model(asyncio.run(replayed(recorded, given.orders)))
         speeds = asyncio.run(timed(given.rounds))

@@ -61,6 +61,10 @@ def by_kind(folder: Path = FOLDER) -> dict[str, list[Conversation]]:
     return {file.stem: _read(file) for file in sorted(folder.glob("*.jsonl"))}
 
 
+def missing(folder: Path = FOLDER) -> list[str]:
+    return [name for name in BILLED if not (folder / name).exists()]
+
+
 def _read(file: Path) -> list[Conversation]:
     with file.open() as lines:
         return [_conversation(json.loads(line)) for line in lines]

@@ -116,11 +116,20 @@ def test_the_long_conversation_has_a_thousand_messages_and_goes_on_as_it_began()
     assert sum(len(json.dumps(message)) for message in shorter) > 900_000
 
 
-def test_without_recordings_the_speed_is_measured_all_the_same_and_nothing_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", [(), traces.BILLED[:1]], ids=["none", "half"])
+def test_without_all_recordings_it_says_so_measures_what_it_can_and_writes_nothing(
+    tmp_path: Path, there: tuple[str, ...]
+) -> None:
+    for name in there:
+        (tmp_path / name).write_text(json.dumps(trace(tools=[])) + "\n")
     command = [sys.executable, "-m", "bench.counting", "--traces", str(tmp_path), "--rounds", "1"]
     done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    assert found["accuracy"] == {}
+    assert found["accuracy"].keys() == ({"claude-x", OVERALL} if there else set())
     assert found["speed_ms"][0].keys() == {"cold", "warm", "restarted"}
+    assert f"{traces.BILLED[-1]} not found in {tmp_path}" in done.stderr
+    before = counting.DOCUMENT.read_bytes()
     refused = subprocess.run([*command, "--write"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
+    assert "nothing is written" in refused.stderr
+    assert counting.DOCUMENT.read_bytes() == before
