@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from proxy.simulator.answers import ApiError
 from proxy.simulator.config import SimulatorConfig
 from proxy.simulator.template import check_template
@@ -127,6 +129,7 @@ def _choices(value: dict[str, Any]) -> int:
 
 def _tools(value: dict[str, Any]) -> list[dict[str, Any]]:
     tools = _list_of_objects(value, "tools")
+    _refuse_depth(tools, "tools")
     for index, tool in enumerate(tools):
         match tool:
             case {"function": {"name": str()}} | {"type": "custom"}:
@@ -146,6 +149,17 @@ def _list_of_objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return items
 
 
+def _refuse_depth(items: list[Any], name: str) -> None:
+    """More can be read than can be written again, which is what the prompt cache does with it."""
+    if not items:  # as in nearly every message
+        return
+    try:
+        orjson.dumps([[items]])
+    except orjson.JSONEncodeError:
+        text = f"Invalid '{name}': nested too deeply."
+        raise ApiError(text, param=name, code="invalid_value") from None
+
+
 def wrong_type(name: str, expected: str) -> ApiError:
     text = f"Invalid type for '{name}': expected {expected}, but got something else instead."
     return ApiError(text, param=name, code="invalid_type")
@@ -161,6 +175,7 @@ def _messages(value: dict[str, Any], config: SimulatorConfig) -> list[Message]:
         raise ApiError(text, param="messages", code="empty_array")
     for index, message in enumerate(messages):
         _check_message(message, index)
+        _refuse_depth([part for part in message.values() if isinstance(part, list | dict)], "messages")
     _check_tool_pairs(messages)
     if config.strict_template:
         check_template(messages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,8 +60,12 @@ embeddings = fields(
 
 
 def answered(path: str, body: Any) -> Answer | ApiError:
+    return answered_to(orjson.dumps(body), path)
+
+
+def answered_to(body: bytes, path: str = "chat/completions") -> Answer | ApiError:
     try:
-        return ROUTES.answer(ReceivedRequest("POST", f"/v1/{path}", (), orjson.dumps(body), 1))
+        return ROUTES.answer(ReceivedRequest("POST", f"/v1/{path}", (), body, 1))
     except ApiError as refused:
         return refused
 
@@ -68,6 +73,26 @@ def answered(path: str, body: Any) -> Answer | ApiError:
 @given(mostly(chats))
 def test_any_chat_request_is_answered_or_refused(body: Any) -> None:
     assert answered("chat/completions", body)
+
+
+@pytest.mark.parametrize("depth", [100, *range(240, 260), 1_000])
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"tools": [{"function": {"name": "look", "parameters": "deep"}}]}, "tools"),
+        ({"messages": [{"role": "user", "content": [{"deep": "deep"}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "hi", "deep": "deep"}]}, "messages"),
+    ],
+)
+def test_what_is_nested_too_deeply_is_refused(body: dict[str, Any], param: str, depth: int) -> None:
+    usual = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    deep = orjson.dumps(usual | body).replace(b'"deep"}', b'{"a":' * depth + b"1" + b"}" * (depth + 1))
+    found = answered_to(deep)
+    if isinstance(found, Answer):
+        assert depth < 255
+    else:
+        assert (found.status, found.error["param"]) == (400, param)
+        assert depth > 200
 
 
 @given(mostly(embeddings))
