@@ -74,34 +74,40 @@ class Compression(Section):
     )
 
     enabled: bool = Field(
-        default=True, description="Fold at all. False only counts and forwards, as `mode: off` does."
+        default=True,
+        description="Fold at all. False folds nothing, whatever `models` or a request says. The rest goes "
+        "on: usage is asked for and messages are kept, neither of which `mode: off` does.",
     )
     strategy: Strategy = Field(
         default="summarize",
         description="How the old part is told: `summarize` asks a model, `extractive` picks the sentences "
-        "that say most without one, `off` folds nothing.",
+        "that say most without one, `off` folds nothing. What `models` says of a model wins.",
     )
     retain_tokens: Retained | None = Field(
         default=None,
         description="Tokens of recent messages that stay word for word, or a share of the room such as 10%; "
-        "never more than half of the room. Without it (null) the model map's own, 1000 for most. What "
+        "never more than half of the room. The newest user message, and the newest tool call with its "
+        "results, stay even if they are larger. Without it (null) the model map's own, 1000 for most. What "
         "`models` says of a model wins over both.",
     )
     min_tokens: int = Field(
         default=2_000,
         ge=0,
-        description="A request with fewer tokens is folded only if it would not fit the window.",
+        description="For a request with fewer tokens no fold is made unless it would not fit the window. "
+        "More than half of the room counts as half of it.",
     )
     summary_role: SummaryRole = Field(
         default="auto",
         description="The role in which a summary is told to the model: `system`, `user` (followed by a line "
         "of the assistant's where a user message comes next), `assistant`. `auto` is `system` for known "
         "providers, or `developer` where the client's own instructions have that role, and `user` elsewhere, "
-        "as many chat templates take one system message only.",
+        "as many chat templates take one system message only. A model whose template refuses `system` or "
+        "`developer` is told its summaries as `user` from then on.",
     )
     summary_max_tokens: Tokens | None = Field(
         default=None,
-        description="Most tokens of a summary. Without it (null) a tenth of what it replaces, at least 200.",
+        description="Most tokens of a summary's text. It has a tenth of what it replaces, at least 200, in "
+        "any case: this only makes it shorter. Null sets no further limit.",
     )
 
 
@@ -111,7 +117,7 @@ class Summarizer(Section):
         description="The model that writes summaries. Without it (null) the model map's choice, a cheap "
         "model of the same provider, and the conversation's own where that one is not served; `own` is the "
         "conversation's own. A name with a provider before it (anthropic/claude-haiku-4-5) is called through "
-        "litellm, with the provider's key from the environment.",
+        "litellm, with the provider's key from the environment. It wins over what `models` says.",
     )
     via: SummarizerVia = Field(
         default="auto",
@@ -127,17 +133,19 @@ class Summarizer(Section):
     )
     timeout: Seconds = Field(default=60.0, description="Seconds that a call of the summary model may take.")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
-        default=0.3, description="Null leaves it out; so does a model's refusal of it."
+        default=0.3,
+        description="The summary model's temperature. Null leaves it out; so does a model's refusal of it.",
     )
     max_wait: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=10.0,
         description="Seconds that a request waits for a summary if it would not fit the window without one. "
-        "Then an extract is made without a model.",
+        "Then an extract is made without a model, and the summary is finished for later requests.",
     )
     daily_tokens: Annotated[int, Field(ge=0)] | None = Field(
         default=20_000_000,
-        description="Tokens that summaries may cost a caller in a day (UTC); beyond it extracts are made "
-        "without a model. Null is no limit.",
+        description="Tokens that summaries may cost a caller in a day (UTC), as billed. Beyond it no model "
+        "is asked until the next day, and what would not fit gets an extract made without one. Null is no "
+        "limit.",
     )
 
 
@@ -149,13 +157,22 @@ class History(Section):
     )
     ttl: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=30 * 24 * 3600.0,
-        description="Seconds for which folds and messages are kept after their last use; null is for ever.",
+        description="Seconds for which folds and messages are kept from when they were written; null is for "
+        "ever.",
     )
 
 
 class Notify(Section):
-    headers: bool = Field(default=True, description="Tell in answer headers what was folded.")
-    events: bool = Field(default=True, description="Tell the event stream and the log what was folded.")
+    headers: bool = Field(
+        default=True,
+        description="Tell in answer headers what was folded. The conversation, the size and warnings are "
+        "told in any case.",
+    )
+    events: bool = Field(
+        default=True,
+        description="Write log lines, and tell the event stream inside the process, of folds and what went "
+        "wrong with them. Metrics are counted in any case.",
+    )
 
 
 class Windows(Section):
@@ -190,7 +207,8 @@ class Model(Section):
     )
     strategy: Strategy | None = Field(default=None, description="`compression.strategy` for this model.")
     summary_model: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="The model that writes its summaries."
+        default=None,
+        description="The model that writes its summaries, unless `summarizer.model` names one.",
     )
 
     @model_validator(mode="after")
