@@ -118,11 +118,14 @@ class Lanes:
         return None
 
     async def _stored(self, tenant: bytes, line: Line) -> Lane | None:
-        names = line.chain[1:][-_ASKED_FOR:]
-        values = await self._store.get(tenant, Space.LANES, names)
-        for name in reversed(names):
-            if name in values and (lane := lane_from(values[name])) is not None:
-                self._lanes.put(name, lane)
+        lengths = range(line.length, max(0, line.length - _ASKED_FOR), -1)
+        values = await self._store.get(tenant, Space.LANES, [line.chain[length] for length in lengths])
+        for length in lengths:
+            stored = values.get(line.chain[length])
+            lane = lane_from(stored) if stored is not None else None
+            # One that stands elsewhere than it says was never written by us.
+            if lane is not None and lane.length == length:
+                self._lanes.put(line.chain[length], lane)
                 return lane
         return None
 
