@@ -29,10 +29,9 @@ class Folds:
         found = {value: fold for value in values if (fold := self._remembered.get(tenant + value))}
         missing = [value for value in values if value not in found]
         for value, stored in (await self._store.get(tenant, Space.FOLDS, missing)).items():
-            if (fold := from_bytes(stored)) is not None:
+            if (fold := _fold_of(value, stored)) is not None:
                 found[value] = fold
                 self._remembered.put(tenant + value, fold)
-        # A record that lies under a name that is not its own was never written by us.
         return [fold for fold in found.values() if belongs(fold, history)]
 
     async def at(self, tenant: bytes, prefix: bytes) -> Fold | None:
@@ -40,7 +39,7 @@ class Folds:
         if (fold := self._remembered.get(tenant + prefix)) is not None:
             return fold
         stored = (await self._store.get(tenant, Space.FOLDS, [prefix])).get(prefix)
-        fold = from_bytes(stored) if stored is not None else None
+        fold = _fold_of(prefix, stored) if stored is not None else None
         if fold is not None:
             self._remembered.put(tenant + prefix, fold)
         return fold
@@ -48,6 +47,12 @@ class Folds:
     async def keep(self, tenant: bytes, fold: Fold) -> Fold:
         """The fold that is used for this prefix from now on: this one, or another's that was there before."""
         stored = await self._store.put_new(tenant, Space.FOLDS, fold.prefix, to_bytes(fold), ttl=self._ttl())
-        winner = from_bytes(stored) or fold
+        winner = _fold_of(fold.prefix, stored) or fold
         self._remembered.put(tenant + fold.prefix, winner)
         return winner
+
+
+def _fold_of(prefix: bytes, stored: bytes) -> Fold | None:
+    """A record that lies under a name that is not its own was never written by us."""
+    fold = from_bytes(stored)
+    return fold if fold is not None and fold.prefix == prefix else None

@@ -90,13 +90,30 @@ async def test_what_is_not_a_fold_is_a_miss(store: MemoryStore, junk: bytes) -> 
     of = said("one two")
     await store.put(ALICE, Space.FOLDS, {of.chain[1]: junk}, ttl=MONTH)
     assert await folds(store).known(ALICE, of) == []
+    assert await folds(store).at(ALICE, of.chain[1]) is None
 
 
 async def test_a_record_under_a_foreign_name_is_never_used(store: MemoryStore) -> None:
     of = said("one two")
     foreign = to_bytes(fold_of(said("other words"), 2))
     await store.put(ALICE, Space.FOLDS, {of.chain[2]: foreign}, ttl=MONTH)
-    assert await folds(store).known(ALICE, of) == []
+    shelf = folds(store)
+    assert await shelf.known(ALICE, of) == []
+    assert await shelf.at(ALICE, of.chain[2]) is None
+    mine = fold_of(of, 2)
+    assert await folds(store).keep(ALICE, mine) == mine
+
+
+async def test_the_fold_of_just_one_prefix_is_found_by_its_name(store: MemoryStore) -> None:
+    of = said("one two three")
+    mine, others = folds(store), folds(store)
+    assert await mine.at(ALICE, of.chain[2]) is None
+    kept = await others.keep(ALICE, fold_of(of, 2))
+    assert await mine.at(ALICE, of.chain[2]) == kept
+    await store.delete(ALICE, Space.FOLDS, [of.chain[2]])
+    assert await mine.at(ALICE, of.chain[2]) == kept  # it is remembered
+    assert await mine.at(ALICE, of.chain[3]) is None
+    assert await mine.at(BOB, of.chain[2]) is None
 
 
 async def test_a_fold_outlives_the_process(tmp_path: Path) -> None:
