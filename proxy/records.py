@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -71,7 +72,7 @@ class Records:
         self._ttl = ttl
         self._keep_messages = keep_messages
         self._clock = clock
-        self._written: Recent[bytes, bool] = Recent(REMEMBERED)
+        self._written: Recent[bytes, float] = Recent(REMEMBERED)  # until when each is surely in the store
         self._tips: Recent[bytes, tuple[Tip, ...]] = Recent(REMEMBERED // 16)
 
     def file(self, tenant: bytes, line: Line, lane: Lane, since: int) -> Lane:
@@ -101,11 +102,10 @@ class Records:
     async def name(self, tenant: bytes, line: Line, lane: Lane) -> None:
         """Find the lane by its conversation from now on."""
         key = _named(lane.conversation)
-        known = self._tips.get(tenant + key)
-        if known is None:
-            known = await self._stored_tips(tenant, key)
         tip = Tip(lane.id, line.chain[-1], line.length, self._clock())
-        tips = (tip, *(other for other in known if other.lane != lane.id))[:MOST_LANES]
+        stored = await self._stored_tips(tenant, key)
+        # Others name lanes of it at the same time: other workers in the store, other requests here.
+        tips = _newest([tip, *(self._tips.get(tenant + key) or ()), *stored])
         self._tips.put(tenant + key, tips)
         self._store.later(tenant, Space.LANES, {key: _write(tips)}, ttl=self._ttl())
 
@@ -114,7 +114,7 @@ class Records:
         return [*await self._stored_tips(tenant, _named(conversation))]
 
     async def turns(self, tenant: bytes, tip: Tip) -> list[Spoken]:
-        """All that was said in a lane, from its first turn on."""
+        """All that was said in a lane, from the first turn on that has not expired."""
         stored = (await self._store.get(tenant, Space.LANES, [tip.chain])).get(tip.chain)
         lane = lane_from(stored) if stored is not None else None
         if lane is None:
@@ -123,7 +123,7 @@ class Records:
         raws = await self._store.get(tenant, Space.MESSAGES, list({entry.digest for entry in entries}))
         return [
             Spoken(number, entry.role, entry.at, entry.digest, raws.get(entry.digest))
-            for number, entry in enumerate(entries, 1)
+            for number, entry in enumerate(entries, lane.length - len(entries) + 1)
         ]
 
     async def _stored_tips(self, tenant: bytes, key: bytes) -> tuple[Tip, ...]:
@@ -161,17 +161,27 @@ class Records:
         return _Filed(tuple(entries), page)
 
     def _keep(self, tenant: bytes, line: Line, places: Sequence[int]) -> None:
-        """Each message once, as far as this process remembers what it has written."""
-        messages = line.measured.messages
+        """Each message once, as far as this process remembers what it has written; again before it expires,
+        where it is said again.
+        """
+        messages, now, ttl = line.measured.messages, self._clock(), self._ttl()
         values = {
             messages[place].digest: raw_of(line.measured, place)
             for place in places
-            if self._written.get(messages[place].digest) is None
+            if (self._written.get(messages[place].digest) or -inf) <= now
         }
         for digest in values:
-            self._written.put(digest, True)
+            self._written.put(digest, now + ttl / 2)
         if values:
-            self._store.later(tenant, Space.MESSAGES, values, ttl=self._ttl())
+            self._store.later(tenant, Space.MESSAGES, values, ttl=ttl)
+
+
+def _newest(tips: Sequence[Tip]) -> tuple[Tip, ...]:
+    """Of each lane the newest tip, from new to old; of two that are equally new the first."""
+    newest: dict[str, Tip] = {}
+    for tip in sorted(tips, key=lambda tip: -tip.at):
+        newest.setdefault(tip.lane, tip)
+    return tuple(newest.values())[:MOST_LANES]
 
 
 def _named(conversation: str) -> bytes:
