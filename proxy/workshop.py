@@ -22,12 +22,13 @@ from proxy.tidings import Made, Reason, Tidings
 
 # A claim is held for so long and renewed while the work goes on: where its holder dies, another takes over.
 _LEASE = 6.0
-_RENEWED_EVERY = 2.0
+_RENEWALS = 3  # in the time of one lease
 _LOOKED_AFTER_EVERY = 0.1
 
 # After so many seconds a summary model that has failed is asked again, twice as many after each failure.
 _FIRST_PAUSE = 2.0
 _LONGEST_PAUSE = 600.0
+_MOST_DOUBLINGS = 16
 _CALLERS = 4096
 _BUDGET = "budget"
 
@@ -66,8 +67,10 @@ class Workshop:
         *,
         patience: float,
         clock: Callable[[], float],
+        lease: float = _LEASE,
     ) -> None:
         self._patience = patience
+        self._lease = lease
         self._folds = folds
         self._store = store
         self._tasks = tasks
@@ -152,7 +155,7 @@ class Workshop:
         name = _name(order.tenant, order.job.model)
         before = self._pauses.get(name)
         failures = before.failures + 1 if before else 1
-        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1))
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures - 1, _MOST_DOUBLINGS))
         self._pauses.put(name, _Pause(self._clock() + max(pause, failure.pause or 0.0), failures))
 
     @asynccontextmanager
@@ -174,11 +177,11 @@ class Workshop:
 
     async def _claim(self, order: Order, holder: bytes) -> bool:
         prefix = order.job.history.chain[order.job.cut.covers]
-        return await self._store.claim(order.tenant, prefix, holder, ttl=_LEASE)
+        return await self._store.claim(order.tenant, prefix, holder, ttl=self._lease)
 
     async def _renew(self, order: Order, holder: bytes) -> None:
         while True:
-            await asyncio.sleep(_RENEWED_EVERY)
+            await asyncio.sleep(self._lease / _RENEWALS)
             await self._claim(order, holder)
 
 
