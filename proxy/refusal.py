@@ -19,6 +19,9 @@ _STATUSES = frozenset({400, 413, 422, 500, 502})
 _MOST = 64 * 1024
 # Seconds that a first event is waited for: prompts are refused at once, but some servers think for minutes.
 _PATIENCE = 5.0
+# How an answer begins that is an error, and where that is looked for.
+_ERROR = '{"error"'
+_LOOKED_AT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ async def refusal_in(answer: Answer, *, looks_inside: bool) -> Refusal | None:
         said = _first_event(await _read_until(answer, _has_an_event))
         return None if said is None else Refusal(None, said, orjson.dumps(said).decode())
     if media_type.endswith(b"json"):
-        text = await _read_until(answer, lambda text: bool(text.lstrip()) and not _may_be_an_error(text))
+        text = await _read_until(answer, lambda text: not _may_be_an_error(text))
         said = _meaning(text) if _may_be_an_error(text) else None
         return Refusal(None, said, text) if isinstance(said, dict) and said.get("error") else None
     return None
@@ -61,7 +64,8 @@ async def _read_until(answer: Answer, enough: Callable[[str], bool]) -> str:
     try:
         async with asyncio.timeout(_PATIENCE):
             while not answer.complete and sum(map(len, pieces)) < _MOST:
-                if pieces and enough(_decoded(answer, b"".join(pieces))):
+                text = _decoded(answer, b"".join(pieces))
+                if text is None or enough(text):
                     break
                 pieces.append(await answer.read())
     except TimeoutError:
@@ -71,14 +75,14 @@ async def _read_until(answer: Answer, enough: Callable[[str], bool]) -> str:
         raise
     read = b"".join([*pieces, answer.read_ready()])
     answer.put_back(read)
-    return _decoded(answer, read)
+    return _decoded(answer, read) or ""
 
 
-def _decoded(answer: Answer, pieces: bytes) -> str:
+def _decoded(answer: Answer, pieces: bytes) -> str | None:
     try:
         return decoder_for(first(answer.headers, b"content-encoding")).feed(pieces).decode(errors="replace")
     except NotDecodable:
-        return ""
+        return None
 
 
 def _meaning(text: str) -> object:
@@ -90,7 +94,8 @@ def _meaning(text: str) -> object:
 
 def _has_an_event(text: str) -> bool:
     """A whole one, of which comments are no part: they only keep a connection alive."""
-    return any("data:" in event for event in text.replace("\r\n", "\n").split("\n\n")[:-1])
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return any("data:" in event for event in lines.split("\n\n")[:-1])
 
 
 def _first_event(text: str) -> object:
@@ -101,4 +106,6 @@ def _first_event(text: str) -> object:
 
 
 def _may_be_an_error(text: str) -> bool:
-    return text.lstrip()[:16].replace(" ", "").replace("\n", "").startswith('{"error"')
+    """As far as it has come."""
+    begins = "".join(text[:_LOOKED_AT].split())
+    return begins.startswith(_ERROR) or _ERROR.startswith(begins)
