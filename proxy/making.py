@@ -125,7 +125,7 @@ class Maker:
         if not marked:
             return self._fold(job, "", Kind.TRUNCATION)
         left_out = job.cut.covers - len(job.cut.kept)
-        text = wording.truncation(left_out, job.original_tokens)
+        text = wording.truncation(left_out, job.original_tokens) if left_out else ""
         return self._fold(job, text, Kind.TRUNCATION)
 
     def _with_index(self, job: Job, text: str, before: Index) -> str:
