@@ -139,16 +139,17 @@ class Weighing:
         return self.fixed + self._instructions() + tail + pinned
 
     def _summed(self, fold: Fold) -> Summed:
-        tokens = self.beside(fold.covers, fold.kept) + fold.summary_tokens - self._saved_by(fold)
+        tokens = self.beside(fold.covers, fold.kept) + fold.summary_tokens - self._left_out(fold)
         counted = self.request.sized.counted.count
         return Summed(tokens, round(tokens * (counted.at_most / max(1, counted.tokens))))
 
-    def _saved_by(self, fold: Fold) -> int:
-        """By shrinking, as nearly as can be said without counting."""
-        whole = [
-            (self.history.turns[self.history.spoken[number]], raw) for number, raw in fold.shrunk.items()
-        ]
-        return sum(round(turn.tokens * max(0.0, 1 - len(raw) / len(turn.raw))) for turn, raw in whole)
+    def _left_out(self, fold: Fold) -> int:
+        """Of kept turns that are sent shorter than they are."""
+        turns = {number: self.history.turns[self.history.spoken[number]] for number in fold.shrunk}
+        return sum(
+            int(turn.tokens * max(0.0, 1 - len(fold.shrunk[number]) / len(turn.raw)))
+            for number, turn in turns.items()
+        )
 
     def _situation(self) -> Situation:
         known = [Known(fold, self.size(fold)) for fold in self._folds.values()]
