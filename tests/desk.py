@@ -22,7 +22,7 @@ from proxy.store.writing import LateWriter
 from proxy.windows.facts import KnownModel, ModelFacts, Origin
 from proxy.windows.learned import LearnedWindows
 from proxy.windows.resolve import Silence, Windows
-from tests.counting.peers import ALICE, Life, asked, life
+from tests.counting.peers import ALICE, Letters, Life, Loaded, asked, life
 
 MONTH = 30 * 24 * 3600.0
 USUAL = Compression()
@@ -42,7 +42,7 @@ class Models:
 
 @dataclass
 class Desk:
-    """One life of the process, in which a character is a token."""
+    """One life of the process."""
 
     life: Life
     store: Store
@@ -87,14 +87,25 @@ class Desk:
         return Request(chat, tenant, sized, named, wishes, [], b"", line, found)
 
 
+class Quarters(Letters):
+    """An encoding with a token for four characters, as most texts have."""
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return [0] * -(-len(text) // 4)
+
+
 @asynccontextmanager
 async def desk(
-    store: Store | None = None, *, window: int | None = 8_000, facts: ModelFacts | None = None
+    store: Store | None = None,
+    *,
+    window: int | None = 8_000,
+    facts: ModelFacts | None = None,
+    encoding: Letters | None = None,
 ) -> AsyncIterator[Desk]:
     shelf = store or MemoryStore()
     models_read = asyncio.Event()
     models_read.set()
-    async with life(shelf) as one:
+    async with life(shelf, Loaded(encoding or Letters())) as one:
         models = Models(facts or ModelFacts(window=window))
         windows = Windows(models, Silence(), LearnedWindows("http://one/v1", one.writer))
         sizing = Sizing(one.counter, windows, Shares(None, USUAL.soft_ratio, USUAL.margin), models_read)
