@@ -42,8 +42,8 @@ class Observing:
         return replace(sending, would=fold, freed=freed)
 
     def _concerns(self, request: Request) -> bool:
-        if request.line is None:
-            return False
+        if request.line is None or request.chat.copied:
+            return False  # as where it is not observed: nothing could be written into the client's bytes
         if self._policies.strategy(request.sized.window.known, request.wishes) == "off":
             return False
         in_use = request.found is not None and request.found.lane.fold is not None
