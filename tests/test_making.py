@@ -159,3 +159,61 @@ async def test_no_two_user_messages_stand_in_a_row(cut: Cut, roles: list[str]) -
     of = talk(8)
     fold = await Maker(Writing(SHORT), words).summary(job(of, cut, role="user"))
     assert [orjson.loads(message)["role"] for message in sent(of, fold)] == roles
+
+
+# For upstreams that are particular.
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+async def test_a_summary_in_an_instruction_has_a_plainer_form_as_a_users(role: Any) -> None:
+    of = talk(8)
+    maker = Maker(Writing(SHORT), words)
+    fold = await maker.summary(job(of, Cut(6, (), None), role=role))
+    for made in (fold, await maker.extract(job(of, Cut(6, (), None), role=role))):
+        plain = [orjson.loads(message) for message in sent(of, made, plainly=True)]
+        assert [message["role"] for message in plain] == ["user", "assistant", "user", "assistant"]
+        assert orjson.loads(made.messages[0])["role"] == role
+    assert SHORT in plain[0]["content"] or SHORT in str(fold.plainer)
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+async def test_a_summary_in_another_role_is_as_plain_as_it_gets(role: Any) -> None:
+    fold = await Maker(Writing(SHORT), words).summary(job(talk(8), Cut(6, (), None), role=role))
+    assert fold.plainer == ()
+
+
+# Of kept turns that are too large.
+
+SHORTER = orjson.dumps({"role": "assistant", "content": "shorter"})
+
+
+async def test_what_is_kept_is_sent_shorter_and_the_record_says_so() -> None:
+    of = talk(8)
+    maker, asked_for = Maker(Writing(SHORT), words), job(of, Cut(8, (6, 7), None), shrunk={7: SHORTER})
+    extract, truncation = await maker.extract(asked_for), maker.truncation(asked_for)
+    assert (extract.kind, truncation.kind) == (Kind.SHRUNK, Kind.TRUNCATION)
+    for fold in (extract, truncation):
+        without_a_model(fold, of)
+        assert fold.shrunk == {7: SHORTER}
+        assert sent(of, fold)[-2:] == [of.turns[6].raw, SHORTER]
+    assert "src/file_5.py" in extract.text
+    assert "src/file_6.py" not in extract.text  # it is sent itself
+
+
+async def test_where_all_is_kept_nothing_is_said_of_what_was_left_out() -> None:
+    of = talk(2)
+    maker, asked_for = Maker(Writing(SHORT), words), job(of, Cut(2, (0, 1), None), shrunk={1: SHORTER})
+    for fold in (await maker.extract(asked_for), maker.truncation(asked_for)):
+        assert (fold.messages, fold.plainer, fold.text, fold.summary_tokens) == ((), (), "", 0)
+        assert sent(of, fold) == [of.turns[0].raw, SHORTER]
+
+
+async def test_an_extract_goes_on_from_the_summary_before() -> None:
+    of = talk(12)
+    maker = Maker(Writing(SHORT), words)
+    base = await maker.summary(job(of, Cut(4, (), None)))
+    later = await maker.extract(job(of, Cut(8, (), base), most_tokens=400))
+    assert later.parent == base.id
+    assert SHORT in later.text
+    assert "src/file_0.py" in later.text
+    assert later.original_tokens == base.summary_tokens + 4 * 400
