@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.fold.assemble import assembled, belongs, sent
+from proxy.fold.assemble import array, assembled, belongs, sent
 from proxy.fold.tail import Allowance, deeper_cut
 from proxy.messages import read
 from tests.fold.chats import body_of, chat, request_of, valid_histories
@@ -120,3 +120,34 @@ def test_every_instruction_stays_in_its_order(request: Folded) -> None:
 def test_whatever_is_kept_is_the_clients_own_and_in_its_order(request: Folded) -> None:
     rest = iter(request.before)
     assert all(message in rest for message in request.after if message["role"] not in INSTRUCTING)
+
+
+# For upstreams that are particular, and of turns that are too large.
+
+
+def test_a_template_that_takes_no_second_system_message_gets_the_plainer_form() -> None:
+    past = chat("s u a u a u")
+    plainer = (b'{"role":"user","content":"so far"}', b'{"role":"assistant","content":"I see"}')
+    fold = msgspec.structs.replace(fold_of(past, 2), plainer=plainer)
+    folded = assembled(request_of(past), past, fold, plainly=True)
+    assert folded is not None
+    assert told(folded) == ["s at 0", "so far", "I see", "u at 3", "a at 4", "u at 5"]
+    assert sent(past, fold) == [past.turns[0].raw, *fold.messages, *(turn.raw for turn in past.turns[3:])]
+    without = msgspec.structs.replace(fold, plainer=())
+    assert sent(past, without, plainly=True) == sent(past, without)
+
+
+def test_a_kept_turn_that_was_too_large_is_sent_as_the_record_has_it() -> None:
+    past = chat("u a u c t")
+    shorter = b'{"role":"tool","tool_call_id":"call_3_0","content":"short"}'
+    fold = msgspec.structs.replace(fold_of(past, 5, 2, 3, 4), shrunk={4: shorter})
+    assert sent(past, fold) == [*fold.messages, past.turns[2].raw, past.turns[3].raw, shorter]
+    # And so it stays when the conversation goes on.
+    longer = chat("u a u c t a u")
+    assert sent(longer, fold) == [*sent(past, fold), longer.turns[5].raw, longer.turns[6].raw]
+
+
+def test_what_is_sent_is_an_array_of_it() -> None:
+    past = chat("s u a u")
+    fold = fold_of(past, 2)
+    assert array(past, fold) == b"[" + b",".join(sent(past, fold)) + b"]"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.fold.cuts import allowed_cuts, begins_with_a_user_message
 from proxy.fold.history import History
 from proxy.fold.record import Kind
-from proxy.fold.tail import Allowance, Cut, Weighed, deeper_cut, usable_folds
+from proxy.fold.tail import Allowance, Cut, Weighed, deeper_cut, last_group, usable_folds
 from tests.fold.chats import any_histories, chat
 from tests.fold.lanes import fold_of, spoken_tokens
 
@@ -153,3 +153,51 @@ def test_ten_thousand_messages_are_weighed_in_no_time_to_speak_of() -> None:
     before = process_time()
     assert deeper_cut(past, [], Allowance(1_000, ROOMY)) is not None
     assert process_time() - before < 5
+
+
+# Where everything is covered.
+
+
+@pytest.mark.parametrize(
+    ("line", "covers", "kept"),
+    [
+        ("", 0, ()),
+        ("s", 0, ()),
+        ("u", 1, (0,)),
+        ("s u a u", 3, (2,)),
+        ("u a", 2, (0, 1)),
+        ("u c t", 3, (0, 1, 2)),
+        ("u a u c3 t t t", 7, (2, 3, 4, 5, 6)),
+        ("u c t c2 t t", 6, (0, 3, 4, 5)),
+        ("u f r", 3, (0, 1, 2)),
+        ("u f r f r s", 5, (0, 3, 4)),
+        ("c t", 2, (0, 1)),
+        ("u a a", 3, (0, 2)),
+    ],
+)
+def test_the_last_group_is_kept_with_the_question_that_it_answers(
+    line: str, covers: int, kept: tuple[int, ...]
+) -> None:
+    assert last_group(chat(line)) == Cut(covers, kept, None)
+
+
+@given(any_histories)
+def test_what_the_last_group_keeps_can_be_used(past: History) -> None:
+    cut = last_group(past)
+    assert cut.covers == past.length
+    fold = fold_of(past, cut.covers, *cut.kept)
+    assert usable_folds(past, [fold]) == ([fold] if past.length else [])
+
+
+def test_a_fold_of_everything_is_usable_where_the_last_turn_and_the_newest_question_are_kept() -> None:
+    past = chat("u a u c t")
+    folds = {kept: fold_of(past, 5, *kept, id=str(kept)) for kept in [(), (2,), (4,), (2, 4), (2, 3, 4)]}
+    assert usable_folds(past, folds.values()) == [folds[2, 3, 4], folds[2, 4]]
+
+
+def test_a_fold_of_everything_stays_usable_as_the_conversation_goes_on() -> None:
+    past = chat("u c t")
+    fold = fold_of(past, 3, 0, 1, 2)
+    assert usable_folds(past, [fold]) == [fold]
+    for longer, usable in [("u c t a u", True), ("u c t c t", True), ("u c t x", False)]:
+        assert usable_folds(chat(longer), [fold]) == ([fold] if usable else [])
