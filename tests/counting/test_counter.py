@@ -423,3 +423,42 @@ async def test_a_store_opened_as_users_open_it_keeps_counts_over_a_restart(tmp_p
         await tasks.close(60)
     assert len(letters.texts) == 4
     assert (counted.count.basis, counted.count.tokens) == (Basis.ANCHORED, 120)
+
+
+# A text of our own.
+
+
+async def test_a_text_is_counted_as_the_model_counts_it() -> None:
+    async with life(manner=Manner(factor=1.5)) as one:
+        cold = one.counter.of_text(await one.counter.count(ALICE, asked(talk("u"))))
+        assert cold("x" * 100) == 150
+        assert cold("") == 0
+    async with life() as one:
+        history = talk("u")
+        for turn in range(30):
+            billed = round(1.5 * sum(4 + len(each["content"]) for each in history))
+            counted = await answered(one, asked(history), Usage(billed, 0))
+            history += [message("a", f"{turn} words " * 30), message("u", f"{turn} and more " * 20)]
+        learned = one.counter.of_text(await one.counter.count(ALICE, asked(history)))
+        assert 1.4 < learned("some words of a text " * 50) / (21 * 50) < 1.6
+        assert counted.prompt is not None
+
+
+@pytest.mark.parametrize("encodings", [Loaded(Broken()), Missing()])
+async def test_without_a_tokenizer_a_text_is_taken_roughly(encodings: Encodings) -> None:
+    async with life(encodings=encodings) as one:
+        tokens = one.counter.of_text(await one.counter.count(ALICE, asked(talk("u"))))
+        assert 100 < tokens("some words " * 100) < 1_100
+
+
+async def test_a_text_is_counted_for_a_request_that_nobody_could_read() -> None:
+    async with life() as one:
+        tokens = one.counter.of_text(await one.counter.count(ALICE, read(b"{", compressed=False)))
+        assert tokens("x" * 100) == 100
+
+
+async def test_texts_are_counted_in_other_threads() -> None:
+    async with life() as one:
+        tokens = one.counter.of_text(await one.counter.count(ALICE, asked(talk("u"))))
+        counted = await asyncio.gather(*(asyncio.to_thread(tokens, "x" * size) for size in range(20)))
+    assert counted == [*range(20)]
