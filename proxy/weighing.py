@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from proxy.budget import Budget, Size
 from proxy.counting.anchors import Basis
 from proxy.counting.calibration import Calibration, first_calibration
-from proxy.counting.estimate import Estimate
+from proxy.counting.estimate import NOTHING, Estimate
 from proxy.counting.prompt import OUTSIDE_THE_CHAIN
 from proxy.fold.assemble import array, assembled
 from proxy.fold.plan import FoldPolicy, Keep, Known, Make, Plan, Reuse, Situation, plan
@@ -169,6 +169,7 @@ class _Scales:
 
     calibration: Calibration
     outside: int  # tokens of instructions, tools and the answer's format
+    estimated: Estimate  # of the same
     of_instructions: float = 1.0
     of_speech: float = 1.0
 
@@ -183,7 +184,9 @@ class _Scales:
         counted = sized.counted
         if counted.prompt is None or counted.count.basis not in (Basis.OPENING, Basis.COLD):
             return sized
-        tokens = self.outside + round(self.speaking(counted.prompt.sums[-1]))
+        # Where the summary is an instruction, it stands outside the chain as they do.
+        added = counted.prompt.outside.estimate - self.estimated + counted.prompt.sums[-1]
+        tokens = self.outside + round(self.speaking(added))
         return replace(sized, counted=replace(counted, count=replace(counted.count, tokens=tokens)))
 
 
@@ -191,9 +194,10 @@ def _scales(request: Request) -> _Scales:
     assert request.line is not None
     counted = request.sized.counted
     if counted.prompt is None or counted.known is None:
-        return _Scales(first_calibration(1.0), 0)
+        return _Scales(first_calibration(1.0), 0, NOTHING)
     calibration, opening = counted.known.calibration, counted.known.opening
-    guessed = calibration.tokens(counted.prompt.outside.estimate)
+    estimated = counted.prompt.outside.estimate
+    guessed = calibration.tokens(estimated)
     outside = round(opening.tokens if opening is not None else guessed)
     told = sum(
         calibration.tokens(message.estimate)
@@ -203,9 +207,10 @@ def _scales(request: Request) -> _Scales:
     of_instructions = min(1.0, outside / told) if told > 0 else 1.0
     spoken = calibration.tokens(counted.prompt.sums[-1])
     if counted.count.basis is not Basis.ANCHORED or spoken <= 0:
-        return _Scales(calibration, outside, of_instructions)
+        return _Scales(calibration, outside, estimated, of_instructions)
     ratio = (counted.count.tokens - outside) / spoken
-    return _Scales(calibration, outside, of_instructions, min(_MOST_SCALED, max(1 / _MOST_SCALED, ratio)))
+    of_speech = min(_MOST_SCALED, max(1 / _MOST_SCALED, ratio))
+    return _Scales(calibration, outside, estimated, of_instructions, of_speech)
 
 
 def chosen(decided: Plan) -> Fold | None:
