@@ -82,8 +82,8 @@ class Desk:
         assert sized.counted.measured is not None
         line = await self.histories.line(tenant, sized.counted.measured)
         assert line is not None
-        found = await self.lanes.find(tenant, conversation, line)
-        named = Conversation(conversation, "header")
+        named = called(conversation)
+        found = await self.lanes.find(tenant, named, line)
         return Request(chat, tenant, sized, named, wishes, [], b"", line, found)
 
 
@@ -112,6 +112,10 @@ async def desk(
         lanes = Lanes(one.writer, ttl=lambda: MONTH, clock=lambda: 1.0)
         with ThreadPoolExecutor(1) as pool:
             yield Desk(one, shelf, sizing, Histories(pool), lanes)
+
+
+def called(name: str) -> Conversation:
+    return Conversation(name, "header")
 
 
 def said(*texts: str, first: str = "user") -> list[dict[str, Any]]:

@@ -92,8 +92,8 @@ async def test_from_an_extract_over_a_truncation_to_shorter_results() -> None:
     async with desk(window=4_000, encoding=Quarters()) as one:
         chat = [*said("begin", "word " * 4_000, "go on"), *results("row " * 20_000, "short")]
         steps = await climb(one, await one.request(chat))
-    assert steps.kinds == [Kind.TRUNCATION, Kind.SHRUNK, Kind.TRUNCATION]
-    assert steps.fits == [False, True, True]
+    assert steps.kinds == [Kind.TRUNCATION, Kind.SHRUNK, Kind.TRUNCATION, Kind.TRUNCATION]
+    assert steps.fits == [False, True, True, True]
     shorter = steps.bodies[-1][-2]["content"]
     assert "characters left out here" in shorter
     assert steps.bodies[-1][-1]["content"] == "short"
@@ -103,7 +103,7 @@ async def test_an_extract_has_the_room_that_is_left() -> None:
     async with desk(window=4_000, encoding=Quarters()) as one:
         chat = said("begin", *["The cause was line 7. " * 300] * 9, "go on")
         steps = await climb(one, await one.request(chat), first=Cut(4, (), None))
-        assert steps.kinds[:3] == [Kind.EXTRACT, Kind.TRUNCATION, Kind.TRUNCATION]
+        assert steps.kinds[:3] == [Kind.EXTRACT, Kind.TRUNCATION, Kind.EXTRACT]
         assert steps.fits[:2] == [True, True]
         assert steps.folds[0].covers == 10
         assert "The cause was line 7" in steps.folds[0].text
@@ -126,15 +126,17 @@ async def test_a_fold_that_is_there_and_too_large_does_not_end_the_ladder() -> N
     async with desk(window=4_000, encoding=Quarters()) as one:
         request = await one.request(said("begin", "word " * 8_000, "go on"))
         steps = await climb(one, request, known=[2])
-    assert steps.kinds == [Kind.TRUNCATION]
-    assert steps.fits == [True]
+    assert steps.kinds == [Kind.EXTRACT, Kind.TRUNCATION, Kind.TRUNCATION]
+    assert steps.fits == [True, True, True]
     assert steps.bodies[-1][-1]["content"] == "go on"
 
 
 @pytest.mark.parametrize("chat", [said("word " * 8_000), [{"role": "system", "content": "word " * 8_000}]])
-async def test_where_nothing_can_be_left_out_there_is_no_rung(chat: Any) -> None:
+async def test_where_nothing_can_be_left_out_no_rung_fits(chat: Any) -> None:
     async with desk(window=4_000, encoding=Quarters()) as one:
-        assert (await climb(one, await one.request(chat))).folds == []
+        steps = await climb(one, await one.request(chat))
+    assert not any(steps.fits)
+    assert all(body == chat for body in steps.bodies)
 
 
 async def test_what_is_left_out_once_stays_left_out_while_the_conversation_goes_on() -> None:

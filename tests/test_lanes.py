@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from proxy.conversation import BY_CONTENT, Conversation
 from proxy.histories import Line
 from proxy.lanes import Lane, Lanes, Relation, lane_from
 from proxy.ports import Space
 from proxy.store.memory import MemoryStore
 from tests.counting.peers import ALICE, BOB
-from tests.desk import Desk, desk, results, said
+from tests.desk import Desk, called, desk, results, said
 
 
 class Counting(MemoryStore):
@@ -31,14 +32,14 @@ class Counting(MemoryStore):
 async def answered(one: Desk, messages: object, conversation: str = "c", tenant: bytes = ALICE) -> Lane:
     """Find the lane of a request, and keep it as it stands after the answer."""
     line = await one.line(messages, tenant)
-    found = await one.lanes.find(tenant, conversation, line)
+    found = await one.lanes.find(tenant, called(conversation), line)
     lane = msgspec.structs.replace(found.lane, conversation=conversation, length=line.length)
     one.lanes.keep(tenant, line, lane)
     return lane
 
 
 async def relation(one: Desk, messages: object, conversation: str = "c") -> tuple[Relation, int, Lane]:
-    found = await one.lanes.find(ALICE, conversation, await one.line(messages))
+    found = await one.lanes.find(ALICE, called(conversation), await one.line(messages))
     return found.relation, found.since, found.lane
 
 
@@ -93,7 +94,7 @@ async def test_branches_keep_what_is_known_of_each() -> None:
         await answered(one, said("one"))
         for branch in ("left", "right"):
             line = await one.line(said("one", "two", branch))
-            found = await one.lanes.find(ALICE, "c", line)
+            found = await one.lanes.find(ALICE, called("c"), line)
             lane = msgspec.structs.replace(found.lane, length=line.length, fold=branch)
             one.lanes.keep(ALICE, line, lane)
         for branch in ("left", "right"):
@@ -131,6 +132,15 @@ async def test_what_the_client_has_trimmed_is_known_by_its_last_turns(trimmed: l
         lane = await answered(one, said("one", "two", "three"))
         assert await relation(one, trimmed) == (Relation.TRIMMED, 0, lane)
         assert (await relation(one, trimmed, "another"))[0] is Relation.NEW
+
+
+async def test_a_trimmed_history_is_known_where_nobody_gives_it_a_name() -> None:
+    """Its name is made of its beginning, which is another one now."""
+    async with desk() as one:
+        lane = await answered(one, said("one", "two", "three"))
+        line = await one.line(said("two", "three", first="assistant"))
+        found = await one.lanes.find(ALICE, Conversation("content-other", BY_CONTENT), line)
+        assert (found.relation, found.lane) == (Relation.TRIMMED, lane)
 
 
 async def test_another_worker_finds_a_lane_in_the_store() -> None:
@@ -215,7 +225,7 @@ async def test_callers_find_nothing_of_each_other() -> None:
         longer = said("one", "two", "three", "four", "five")
         theirs = await one.line(longer, BOB)
         for worker in (one.lanes, Lanes(one.writer, ttl=lambda: 60, clock=lambda: 1.0)):
-            found = await worker.find(BOB, "c", theirs)
+            found = await worker.find(BOB, called("c"), theirs)
             assert (found.relation, found.since) == (Relation.NEW, 0)
             assert found.lane.id != lane.id
 

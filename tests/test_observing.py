@@ -77,7 +77,7 @@ async def test_a_short_conversation_would_not_be_folded() -> None:
 
 async def test_past_the_soft_trigger_a_fold_would_be_prepared_and_used_past_the_hard_one() -> None:
     async with observatory(min_tokens=0) as one:
-        assert (await one.observed(5)).would is None
+        assert (await one.observed(6)).would is None
         assert (one.told("soft"), one.told("hard")) == (1, 0)
         decided = await one.observed(7)
         assert decided.would is not None

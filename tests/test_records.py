@@ -16,7 +16,7 @@ from proxy.ports import Space
 from proxy.records import PAGE, Records, Spoken, Tip
 from proxy.store.memory import MemoryStore
 from tests.counting.peers import ALICE, BOB, message
-from tests.desk import Desk, desk, said
+from tests.desk import Desk, called, desk, said
 
 TTL = 1_000.0
 
@@ -51,7 +51,7 @@ class Archive:
 
     async def answered(self, messages: object, conversation: str = "c", tenant: bytes = ALICE) -> Tip:
         line = await self.desk.line(messages, tenant)
-        found = await self.desk.lanes.find(tenant, conversation, line)
+        found = await self.desk.lanes.find(tenant, called(conversation), line)
         lane = msgspec.structs.replace(found.lane, conversation=conversation)
         lane = self.records.file(tenant, line, lane, found.since)
         self.desk.lanes.keep(tenant, line, lane)
