@@ -56,14 +56,14 @@ class Tailfold:
             limit = 0 if self._hurried else self._settings.timeouts.drain
             async with asyncio.timeout(limit) as self._patience:
                 await self.edge.idle()
+                await self.rooms.folded()
         except TimeoutError:
-            log.warning("requests broken off at the end of the drain time")
+            log.warning("requests or folds broken off at the end of the drain time")
             await self.edge.break_off()
         finally:
             self._patience = None
         if self._listener is not None:
             await self._listener.close()
-        await self.rooms.folded(0 if self._hurried else self._settings.timeouts.drain)
         await self.rooms.close()
 
     def hurry(self) -> None:
@@ -90,7 +90,7 @@ class Tailfold:
             InFlight(settings.limits.in_flight, self.metrics),
             _patience(settings),
             most=settings.limits.chat_body,
-            mode=settings.mode,
+            mode=settings.mode if settings.compression.enabled else "off",
         )
 
 

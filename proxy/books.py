@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from proxy.folding import Begun, Sending
+from proxy.folds import Folds
 from proxy.histories import Line
 from proxy.lanes import Lane, Lanes, Relation
 from proxy.metrics import Metrics
@@ -24,6 +26,7 @@ _LEAST_FREED = 0.1
 @dataclass(frozen=True, slots=True)
 class Books:
     lanes: Lanes
+    folds: Folds
     records: Records
     tidings: Tidings
     metrics: Metrics
@@ -37,6 +40,8 @@ class Books:
         if begun is not None:
             lane = _with(lane, begun, request.line)
         self._tell(request, sending, lane)
+        if sending.fold is not None:
+            self.folds.used(request.tenant, sending.fold, time.time())
         lane = self.records.file(request.tenant, request.line, lane, request.found.since)
         self.lanes.keep(request.tenant, request.line, lane)
         self.tasks.start(self.records.name(request.tenant, request.line, lane), name="name a lane")

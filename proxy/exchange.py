@@ -64,6 +64,7 @@ class Exchange:
     usage: Usage | None = None
     size: Size | None = None
     counting: float = 0.0  # seconds
+    avoided: bool = False  # would it have been refused as too long, had it been sent as it came?
     conversation: str | None = None
     actions: Sequence[str] = ()
     warnings: Sequence[str] = ()

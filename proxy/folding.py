@@ -27,6 +27,7 @@ from proxy.sizing import Sizing
 from proxy.summarizer import preferred_model
 from proxy.tidings import Reason
 from proxy.weighing import Form, Weighing, chosen
+from proxy.windows.facts import Origin
 from proxy.windows.kept import Kept
 from proxy.workshop import Order, Workshop
 
@@ -114,7 +115,9 @@ class Folding:
 
     def begin(self, order: Order | None) -> Begun | None:
         """After the answer; what was really begun."""
-        if order is None or self._workshop.hesitates(order.tenant, order.job.model):
+        if order is None:
+            return None
+        if order.kind is Kind.SUMMARY and self._workshop.hesitates(order.tenant, order.job.model):
             return None
         if self._workshop.running(order.tenant, order.job.history) is None:
             self._workshop.begin(order)
@@ -123,9 +126,6 @@ class Folding:
     def is_refused_its_role(self, model: str) -> None:
         """From now on this model is told summaries in the plainer form."""
         self._plain.put(model, Plain())
-
-    async def idle(self, timeout: float) -> None:
-        await self._workshop.idle(timeout)
 
     def _concerns(self, request: Request) -> bool:
         if request.line is None or request.wishes.mode != "compress" or request.chat.copied:
@@ -159,8 +159,8 @@ class Folding:
             decided = await self._without_a_model(weighing, decided, reason)
         if not weighing.presses(decided):
             return decided, why
-        # Not even the least of it fits, as far as we can tell: the upstream has the last word, and where it is
-        # far too long, on what the client really sent.
+        # Not even the least of it fits, as far as we can tell: the upstream has the last word. On what the
+        # client really sent, where it is much too long.
         return (decided if weighing.may_fit(decided) else Keep()), DOES_NOT_FIT
 
     async def _summarised(
@@ -253,8 +253,9 @@ class Folding:
 
     def _order(self, weighing: Weighing, cut: Cut, reason: Reason, kind: Kind = Kind.SUMMARY) -> Order:
         request = weighing.request
-        facts, own = request.sized.window.known.facts, request.sized.model
-        preferred = preferred_model(self._settings, facts.summary_model)
+        own, known = request.sized.model, request.sized.window.known
+        by_user = known.origins.get("summary_model") is Origin.SETTING
+        preferred = preferred_model(self._settings, known.facts.summary_model, by_user=by_user)
         writes = self._sizing.window_of(preferred or own).window
         window = self._sizing.window_of(own).window if writes.assumed else writes
         job = Job(

@@ -9,16 +9,20 @@ from proxy.fold.history import History
 from proxy.fold.record import Fold, from_bytes, to_bytes
 from proxy.ports import Space, Store
 from proxy.recent import Recent
+from proxy.store.writing import LateWriter
 
 REMEMBERED = 4096
 # Of a history's chain, from its end: folds leave a short tail, so the deepest one is never far from there.
 ASKED_FOR = 4096
+_RENEWED_EVERY = 24 * 3600.0
 
 
 class Folds:
-    def __init__(self, store: Store, *, ttl: Callable[[], float]) -> None:
+    def __init__(self, store: Store, later: LateWriter, *, ttl: Callable[[], float]) -> None:
         self._store = store
+        self._later = later
         self._ttl = ttl
+        self._renewed: Recent[bytes, float] = Recent(REMEMBERED)
         self._remembered: Recent[bytes, Fold] = Recent(REMEMBERED)
 
     async def known(self, tenant: bytes, history: History) -> list[Fold]:
@@ -43,6 +47,15 @@ class Folds:
         if fold is not None:
             self._remembered.put(tenant + prefix, fold)
         return fold
+
+    def used(self, tenant: bytes, fold: Fold, now: float) -> None:
+        """What is in use is kept: its time begins anew, written once in a while."""
+        key = tenant + fold.prefix
+        renewed = self._renewed.get(key)
+        if renewed is None or now - renewed >= _RENEWED_EVERY:
+            self._renewed.put(key, now)
+            if renewed is not None or now - fold.created >= _RENEWED_EVERY:
+                self._later.later(tenant, Space.FOLDS, {fold.prefix: to_bytes(fold)}, ttl=self._ttl())
 
     async def keep(self, tenant: bytes, fold: Fold) -> Fold:
         """The fold that is used for this prefix from now on: this one, or another's that was there before."""

@@ -188,6 +188,8 @@ class Metrics:
             self._actions_of(action).inc()
         for warning in exchange.warnings:
             self._warnings.labels(warning).inc()
+        if exchange.avoided and 200 <= exchange.status < 300:
+            self._avoided.inc()
         if size.received > size.tokens and 200 <= exchange.status < 300:
             self._saved.labels(model).inc(size.received - size.tokens)
 
@@ -197,9 +199,6 @@ class Metrics:
 
     def waited_for_a_fold(self, seconds: float) -> None:
         self._waited.inc(seconds)
-
-    def overflow_avoided(self) -> None:
-        self._avoided.inc()
 
     def overflow_recovered(self) -> None:
         self._recovered.inc()

@@ -14,6 +14,7 @@ from proxy.conversation import conversation_of
 from proxy.counting.once import Once
 from proxy.decoding import NotDecodable, decoder_for
 from proxy.exchange import Exchange, Size, Stage
+from proxy.fold.history import beginning
 from proxy.folding import Folding, Sending, as_it_came, refused_as_larger
 from proxy.headers import Headers, first, replaced, to_upstream
 from proxy.histories import Histories, Line
@@ -120,7 +121,7 @@ class ChatPipeline:
         sized = await self._rooms.sizing.size(tenant, chat, incoming.wishes.threshold)
         exchange.counting = perf_counter() - began
         line = await self._line(tenant, sized)
-        chain = line.chain if line is not None else (tenant,)
+        chain = line.chain if line is not None else (beginning(tenant),)
         conversation = conversation_of(incoming.headers, chat.names, chain)
         credentials, query = credentials_in(incoming.headers), incoming.target.partition(b"?")[2]
         request = Request(chat, tenant, sized, conversation, incoming.wishes, credentials, query, line)
@@ -164,7 +165,8 @@ class ChatPipeline:
         while True:
             outgoing, hides = self._assemble(incoming, attempt)
             answer = await self._rooms.upstream.send(outgoing)
-            refusal = await refusal_in(answer, looks_inside=_is_long(attempt.sending))
+            looks_inside = incoming.wishes.mode == "compress" and _is_long(attempt.sending)
+            refusal = await refusal_in(answer, looks_inside=looks_inside)
             reason = await self._mended(attempt, refusal, hides=hides) if refusal is not None else None
             if reason is None:
                 self._settle(attempt, answer)
@@ -236,6 +238,8 @@ class ChatPipeline:
             sized.window.origin,
             exchange.counting,
         )
+        if sending.fold is not None and not request.sized.budget.fits(sending.received):
+            exchange.avoided = True
         exchange.conversation = request.conversation.id
         exchange.actions = actions(request, sending)
         exchange.warnings = warnings(sending)

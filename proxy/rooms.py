@@ -88,7 +88,7 @@ class Rooms:
         self._writer = LateWriter(self._store, tasks)
         self.events = Events()
         self._tidings = Tidings(metrics, self.events, tells=settings.notify.events)
-        self._folds = Folds(self._store, ttl=self._ttl)
+        self._folds = Folds(self._store, self._writer, ttl=self._ttl)
         self.records = Records(
             self._writer, ttl=self._ttl, keep_messages=settings.history.store_messages, clock=time.time
         )
@@ -118,7 +118,8 @@ class Rooms:
         folding = Folding(
             self._folds, sizing, policies, self._workshop, settings.summarizer, plain, self._metrics
         )
-        imagined = Folds(MemoryStore(), ttl=self._ttl)
+        memory = MemoryStore()
+        imagined = Folds(memory, LateWriter(memory, self._tasks), ttl=self._ttl)
         return Line(
             self.upstream,
             self._tenants,
@@ -127,13 +128,13 @@ class Rooms:
             lanes,
             folding,
             Observing(imagined, sizing, policies, self._tidings),
-            Books(lanes, self.records, self._tidings, self._metrics, self._tasks),
+            Books(lanes, self._folds, self.records, self._tidings, self._metrics, self._tasks),
             self._asking if settings.windows.ask else None,
         )
 
-    async def folded(self, timeout: float) -> None:
+    async def folded(self) -> None:
         """Wait for the folds that are being made."""
-        await self._workshop.idle(timeout)
+        await self._workshop.idle()
 
     def _ttl(self) -> float:
         ttl = self._settings.history.ttl

@@ -22,7 +22,7 @@ from proxy.windows.resolve import Resolved, Windows
 THRESHOLD = 0.95
 
 # How long the first requests of a process wait for the model map to be read, which takes a tenth of it.
-_PATIENCE = 1.0
+_PATIENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,10 +124,10 @@ class Workshop:
             self._tidings.made(Made(order.tenant, order.conversation, fold, order.reason, seconds))
         return winner
 
-    async def idle(self, timeout: float) -> None:
+    async def idle(self) -> None:
         """Wait for what is being made."""
         if self._running:
-            await asyncio.wait(self._running.values(), timeout=timeout)
+            await asyncio.wait(self._running.values())
 
     async def _worked(self, order: Order) -> Fold | None:
         began = perf_counter()

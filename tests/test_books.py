@@ -13,6 +13,7 @@ from proxy.books import Books
 from proxy.events import Events
 from proxy.fold.record import Fold
 from proxy.folding import Begun, Sending, as_it_came
+from proxy.folds import Folds
 from proxy.lanes import Lane, Relation
 from proxy.metrics import Metrics
 from proxy.records import Records
@@ -68,7 +69,8 @@ async def bookkeeping(window: int = 8_000) -> AsyncIterator[Bookkeeping]:
         metrics, events = Metrics(), Events()
         records = Records(one.writer, ttl=lambda: MONTH, keep_messages=True, clock=lambda: 5.0)
         tidings = Tidings(metrics, events, tells=True)
-        books = Books(one.lanes, records, tidings, metrics, one.life.tasks)
+        folds = Folds(one.store, one.writer, ttl=lambda: MONTH)
+        books = Books(one.lanes, folds, records, tidings, metrics, one.life.tasks)
         yield Bookkeeping(one, books, metrics, events)
 
 

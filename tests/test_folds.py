@@ -13,6 +13,8 @@ from proxy.folds import Folds
 from proxy.ports import Space
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
+from proxy.store.writing import LateWriter
+from proxy.tasks import Tasks
 
 ALICE, BOB = b"a" * 16, b"b" * 16
 MONTH = 30 * 24 * 3600.0
@@ -45,7 +47,7 @@ def store() -> MemoryStore:
 
 
 def folds(store: MemoryStore | SqliteStore) -> Folds:
-    return Folds(store, ttl=lambda: MONTH)
+    return Folds(store, LateWriter(store, Tasks()), ttl=lambda: MONTH)
 
 
 async def test_a_fold_is_found_by_every_history_that_goes_on_from_it(store: MemoryStore) -> None:
@@ -124,3 +126,19 @@ async def test_a_fold_outlives_the_process(tmp_path: Path) -> None:
     reopened = await SqliteStore.open(tmp_path / "state.db")
     assert await folds(reopened).known(ALICE, of) == [kept]
     await reopened.close()
+
+
+async def test_a_fold_that_is_in_use_is_kept_for_longer_and_written_once_a_day() -> None:
+    tasks, store = Tasks(), MemoryStore()
+    writer = LateWriter(store, tasks)
+    kept = Folds(store, writer, ttl=lambda: MONTH)
+    fold = await kept.keep(ALICE, fold_of(said("one two three"), 2))
+    await store.delete(ALICE, Space.FOLDS, [fold.prefix])  # so that what is written again is seen
+    written = []
+    for hours in (1, 2, 30, 31, 60):
+        kept.used(ALICE, fold, fold.created + hours * 3600)
+        await writer.drain(timeout=5)
+        written.append(bool(await store.get(ALICE, Space.FOLDS, [fold.prefix])))
+        await store.delete(ALICE, Space.FOLDS, [fold.prefix])
+    assert written == [False, False, True, False, True]
+    await tasks.close(timeout=1)

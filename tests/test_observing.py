@@ -64,7 +64,7 @@ async def observatory(window: int | None = 8_000, **settings: Any) -> AsyncItera
         metrics = Metrics()
         tidings = Tidings(metrics, Events(), tells=True)
         policies = Policies(Compression.model_validate({"retain_tokens": 700, **settings}), "localhost")
-        imagined = Folds(MemoryStore(), ttl=lambda: 3600.0)
+        imagined = Folds(MemoryStore(), one.writer, ttl=lambda: 3600.0)
         yield Observatory(one, Observing(imagined, one.sizing, policies, tidings), metrics)
 
 

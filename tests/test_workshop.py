@@ -86,8 +86,8 @@ async def shop(
     shelf, tasks, metrics, events = store or MemoryStore(), Tasks(), Metrics(), Events()
     clock = now if now is not None else [1_000.0]
     heard: list[Event] = []
-    folds = Folds(shelf, ttl=lambda: 3600.0)
     writer = LateWriter(shelf, tasks)
+    folds = Folds(shelf, writer, ttl=lambda: 3600.0)
     spending = Spending(writer, most, clock=lambda: clock[0])
     workshop = Workshop(
         folds,
@@ -189,12 +189,11 @@ async def test_what_is_being_made_of_a_history_is_known_until_it_is_made() -> No
 async def test_idle_is_when_everything_has_been_made() -> None:
     model = Held()
     async with shop(model) as one:
-        await one.workshop.idle(60)
+        await one.workshop.idle()
         tasks = [one.workshop.begin(order(covers=covers)) for covers in (2, 4, 6)]
-        await one.workshop.idle(0)
         assert not any(task.done() for task in tasks)
         model.may_answer.set()
-        await one.workshop.idle(60)
+        await one.workshop.idle()
         assert all(task.done() for task in tasks)
 
 

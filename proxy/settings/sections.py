@@ -157,7 +157,7 @@ class History(Section):
     )
     ttl: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=30 * 24 * 3600.0,
-        description="Seconds for which folds and messages are kept from when they were written; null is for "
+        description="Seconds for which folds and messages are kept from when they were written or, of folds, last used; null "
         "ever.",
     )
 

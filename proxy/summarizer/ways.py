@@ -95,11 +95,14 @@ def _has_such_names(upstream: str) -> bool:
     return any(host == known or host.endswith(f".{known}") for known in _HAVE_SUCH_NAMES)
 
 
-def preferred_model(settings: sections.Summarizer, map_choice: str | None) -> str | None:
-    """The model to ask first; None is the conversation's own. `map_choice` is the model map's."""
-    if settings.model is None:
-        return map_choice
-    return None if settings.model == OWN else settings.model
+def preferred_model(
+    settings: sections.Summarizer, map_choice: str | None, *, by_user: bool = False
+) -> str | None:
+    """The model to ask first; None is the conversation's own. `map_choice` is the model map's, or what the
+    user has said of this one model, which goes before what was said of all.
+    """
+    said = map_choice if by_user or settings.model is None else settings.model
+    return None if said == OWN else said
 
 
 def summarizer_for(settings: sections.Summarizer, upstream: Upstream, upstream_url: str) -> Summarizer:

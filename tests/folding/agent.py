@@ -158,7 +158,7 @@ class Stage:
 
     async def folded(self) -> None:
         """Wait until the folds that are being made are there."""
-        await self.proxy.app.rooms.folded(30)
+        await self.proxy.app.rooms.folded()
 
     def sent(self) -> list[list[Message]]:
         """The messages of every request that went on with a conversation."""
