@@ -20,7 +20,7 @@ from proxy.weighing import Weighing
 _LEAST_EXTRACT = 64
 _SHORT = 200
 # What is said around an extract.
-_WRAPPER = 120
+_WRAPPER = 180
 
 
 async def rungs(weighing: Weighing, first: Cut | None, job: Job, maker: Maker) -> AsyncGenerator[Fold, None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.conversation import BY_CONTENT, Conversation
 from proxy.counting.prompt import ANSWERED_BY
@@ -34,6 +35,7 @@ class Relation(StrEnum):
     NEW = "new"
     CONTINUED = "continued"
     REPEATED = "repeated"  # asked again, or an answer generated anew
+    BRANCHED = "branched"  # something else is said where the conversation had gone on already
     TRIMMED = "trimmed"  # the client has left out or rewritten an earlier part
 
 
@@ -88,6 +90,7 @@ class Lanes:
         self._clock = clock
         self._lanes: Recent[bytes, Lane] = Recent(REMEMBERED)
         self._ends: Recent[bytes, Lane] = Recent(REMEMBERED)
+        self._tips: Recent[str, bytes] = Recent(REMEMBERED)
 
     async def find(self, tenant: bytes, conversation: Conversation, line: Line) -> Found:
         """By the longest beginning that it shares with a request that was answered."""
@@ -97,8 +100,7 @@ class Lanes:
             if stored is not None and (found is None or stored.length > found.length):
                 found = stored
         if found is not None:
-            repeated = found.length == line.length
-            return Found(found, Relation.REPEATED if repeated else Relation.CONTINUED)
+            return self._going_on(found, line)
         if (trimmed := self._trimmed(line)) is not None and _may_be_called(conversation, trimmed):
             return Found(trimmed, Relation.TRIMMED)
         lane = Lane(id=secrets.token_hex(8), conversation=conversation.id, began=self._clock())
@@ -107,9 +109,19 @@ class Lanes:
     def keep(self, tenant: bytes, line: Line, lane: Lane) -> None:
         """After an answer: how the line stands now."""
         self._lanes.put(line.chain[-1], lane)
+        self._tips.put(lane.id, line.chain[-1])
         if (end := _pair(line, line.length)) is not None:
             self._ends.put(end, lane)
         self._store.later(tenant, Space.LANES, {line.chain[-1]: _write(lane)}, ttl=self._ttl())
+
+    def _going_on(self, found: Lane, line: Line) -> Found:
+        if found.length == line.length:
+            return Found(found, Relation.REPEATED)
+        tip = self._tips.get(found.id)
+        if tip is None or tip == line.chain[found.length]:
+            return Found(found, Relation.CONTINUED)
+        # Both can be read again, so each has a name.
+        return Found(replace(found, id=secrets.token_hex(8)), Relation.BRANCHED)
 
     def _remembered(self, line: Line) -> Lane | None:
         for length in range(line.length, max(0, line.length - _REACH), -1):
@@ -126,6 +138,7 @@ class Lanes:
             # One that stands elsewhere than it says was never written by us.
             if lane is not None and lane.length == length:
                 self._lanes.put(line.chain[length], lane)
+                self._tips.put(lane.id, line.chain[length])
                 return lane
         return None
 

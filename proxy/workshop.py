@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
+import structlog
+
 from proxy.fold.history import History
 from proxy.fold.record import Fold, Kind
 from proxy.folds import Folds
@@ -31,6 +33,9 @@ _LONGEST_PAUSE = 600.0
 _MOST_DOUBLINGS = 16
 _CALLERS = 4096
 _BUDGET = "budget"
+_DEFECT = "defect"
+
+log = structlog.get_logger("tailfold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,12 @@ class Workshop:
             if failure.reason != _BUDGET:
                 self._pause(order, failure)
             self._tidings.failed(order.tenant, order.conversation, order.reason, failure.reason)
+            return None
+        except Exception as defect:  # noqa: BLE001 - those who wait for it have other ways to go
+            # Neither the message nor the values of the traceback: they may quote a conversation.
+            log.error("a fold could not be made", kind=type(defect).__name__)
+            self._pause(order, SummaryFailed(_DEFECT))
+            self._tidings.failed(order.tenant, order.conversation, order.reason, _DEFECT)
             return None
 
     async def _made(self, order: Order) -> Fold:

@@ -81,8 +81,11 @@ async def test_an_edit_goes_on_from_where_it_parts() -> None:
         first = await answered(one, said("one"))
         await answered(one, said("one", "two", "three"))
         last = await answered(one, said("one", "two", "three", "four", "five"))
-        assert await relation(one, said("one", "two", "other")) == (Relation.CONTINUED, 1, first)
-        assert await relation(one, said("another")) != (Relation.CONTINUED, 1, first)
+        how, since, branch = await relation(one, said("one", "two", "other"))
+        assert (how, since) == (Relation.BRANCHED, 1)
+        assert msgspec.structs.replace(branch, id=first.id) == first
+        assert branch.id != first.id
+        assert (await relation(one, said("another")))[0] is Relation.NEW
         # And the branch that was left can be taken up again.
         await answered(one, said("one", "two", "other"))
         longer = said("one", "two", "three", "four", "five", "six", "seven")

@@ -157,8 +157,8 @@ class History(Section):
     )
     ttl: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=30 * 24 * 3600.0,
-        description="Seconds for which folds and messages are kept from when they were written or, of folds, last used; null "
-        "ever.",
+        description="Seconds for which messages are kept from when they came in, and folds from when they "
+        "were last used; null is for ever.",
     )
 
 

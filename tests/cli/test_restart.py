@@ -79,8 +79,12 @@ def test_after_a_kill_counts_bills_and_windows_are_still_there(upstream: str, tm
         assert limit == 8000 - 100 - 400
 
 
-def test_neither_a_key_nor_a_word_is_in_the_file(upstream: str, tmp_path: Path) -> None:
-    with serve(upstream, tmp_path) as proxy:
+def test_no_key_is_in_the_file_and_where_messages_are_not_to_be_kept_no_word(
+    upstream: str, tmp_path: Path
+) -> None:
+    env = {"TAILFOLD_HISTORY__STORE_MESSAGES": "false"}
+    store = ("--upstream", upstream, "--store", "sqlite:///state.db")
+    with serving(*store, home=tmp_path, env=env) as proxy:
         ask(proxy, ASK)
         proxy.end()
     kept = b"".join(path.read_bytes() for path in tmp_path.glob("state.db*"))

@@ -1,0 +1,135 @@
+"""Folds outlive the process that made them, and several processes on one file make each of them once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.simulator import Simulator
+from tests.cli.command import Serving, eventually, serving
+from tests.folding.agent import Agent, prose, small, with_tools
+from tests.simulator.talk import Message
+
+SYSTEM: Message = {"role": "system", "content": "You look after the harbour."}
+MODELS = '{"gpt-4o": {"window": 8000}}'
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Simulator]:
+    async with Simulator(small()) as simulator:
+        yield simulator
+
+
+@asynccontextmanager
+async def proxying(upstream: Simulator, home: Path, *flags: str) -> AsyncIterator[Serving]:
+    """A proxy in a process of its own; leaving it is left to a thread, as this loop plays the upstream."""
+    store = ("--upstream", upstream.base_url, "--store", "sqlite:///state.db")
+    running = serving(*store, *flags, home=home, env={"TAILFOLD_MODELS": MODELS})
+    proxy = await asyncio.to_thread(running.__enter__)
+    try:
+        yield proxy
+    finally:
+        await asyncio.to_thread(running.__exit__, None, None, None)
+
+
+@asynccontextmanager
+async def agent_at(proxy: Serving, messages: list[Message]) -> AsyncIterator[Agent]:
+    async with aiohttp.ClientSession() as session:
+        yield Agent(session, f"{proxy.url}/v1", messages=messages, options=with_tools())
+
+
+def stored(home: Path, space: str) -> int:
+    with sqlite3.connect(f"file:{home}/state.db?mode=ro", uri=True) as file:
+        return int(file.execute("SELECT count(*) FROM facts WHERE space = ?", (space,)).fetchone()[0])
+
+
+async def until(condition: object) -> None:
+    assert callable(condition)
+    await asyncio.to_thread(eventually, condition)
+
+
+async def talk(agent: Agent, first: int, last: int) -> None:
+    for number in range(first, last):
+        call = "call:look " if number % 3 == 1 else ""
+        answer = await agent.say(f"{call}Turn {number}: {prose(number, 200)}", result=prose(number, 100))
+        assert answer.status == 200
+
+
+def bodies(upstream: Simulator) -> list[bytes]:
+    return [received.body for received in upstream.chat_calls()]
+
+
+async def test_after_a_kill_the_next_turn_sends_the_same_bytes_and_asks_for_no_summary(
+    upstream: Simulator, tmp_path: Path
+) -> None:
+    history: list[Message] = [SYSTEM]
+    async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history) as agent:
+        number = 0
+        while not any(answer.action == "reuse" for answer in agent.answers):
+            await talk(agent, number, number + 1)
+            number += 1
+        lanes = len(agent.answers)
+        await until(lambda: stored(tmp_path, "lanes") >= lanes)
+        last = agent.answers[-1]
+        await asyncio.to_thread(proxy.end, signal.SIGKILL)
+    summaries, sent = len(upstream.summary_calls()), bodies(upstream)[-1]
+    async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history[:-1]) as agent:
+        again = await agent.send()
+        assert (again.action, again.fold) == ("reuse", last.fold)
+        assert bodies(upstream)[-1] == sent
+        await talk(agent_after(agent, again.message), number, number + 2)
+    assert len(upstream.summary_calls()) == summaries
+
+
+def agent_after(agent: Agent, answer: Message) -> Agent:
+    agent.messages.append(answer)
+    return agent
+
+
+async def test_a_process_that_dies_in_the_middle_of_a_fold_costs_one_call_more(
+    upstream: Simulator, tmp_path: Path
+) -> None:
+    history: list[Message] = [SYSTEM]
+    with upstream.holding_summaries():
+        async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history) as agent:
+            number = 0
+            while not upstream.active:
+                await talk(agent, number, number + 1)
+                number += 1
+            await asyncio.to_thread(proxy.end, signal.SIGKILL)
+    async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history) as agent:
+        while not any(answer.action == "reuse" for answer in agent.answers):
+            await talk(agent, number, number + 1)
+            number += 1
+        assert {answer.status for answer in agent.answers} == {200}
+    assert len(upstream.summary_calls()) <= 3  # the one that died, its second try, and the next fold's
+
+
+async def test_two_workers_on_one_file_send_the_bytes_of_one(tmp_path: Path) -> None:
+    sent = []
+    for workers in ("1", "2"):
+        home = tmp_path / workers
+        home.mkdir()
+        async with Simulator(small()) as upstream:
+            async with proxying(upstream, home, "--workers", workers) as proxy:
+                history: list[Message] = [SYSTEM]
+                for number in range(30):
+                    # A connection of its own for every turn, so that the turns go to both.
+                    async with agent_at(proxy, history) as agent:
+                        await talk(agent, number, number + 1)
+                    await until(lambda: not upstream.active)
+                    lanes = len(upstream.chat_calls())
+                    await until(lambda home=home, lanes=lanes: stored(home, "lanes") >= lanes)
+            sent.append(bodies(upstream))
+            assert len(upstream.summary_calls()) >= 1
+            calls = len(upstream.summary_calls())
+            sent.append([b"%d summaries" % calls])
+    assert sent[0] == sent[2]
+    assert sent[1] == sent[3]
