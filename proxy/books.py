@@ -12,9 +12,9 @@ from proxy.folds import Folds
 from proxy.histories import Line
 from proxy.lanes import Lane, Lanes, Relation
 from proxy.metrics import Metrics
+from proxy.naming import Naming
 from proxy.records import Records
 from proxy.request import Request
-from proxy.tasks import Tasks
 from proxy.tidings import Tidings
 
 # Shares of the room that a conversation passes once.
@@ -30,7 +30,7 @@ class Books:
     records: Records
     tidings: Tidings
     metrics: Metrics
-    tasks: Tasks
+    naming: Naming
 
     def enter(self, request: Request, sending: Sending, begun: Begun | None) -> None:
         """`begun` is the fold that is being made for the line."""
@@ -42,9 +42,11 @@ class Books:
         self._tell(request, sending, lane)
         if sending.fold is not None:
             self.folds.used(request.tenant, sending.fold, time.time())
+        if lane == request.found.lane and request.found.relation is Relation.REPEATED:
+            return  # all of it is written down
         lane = self.records.file(request.tenant, request.line, lane, request.found.since)
         self.lanes.keep(request.tenant, request.line, lane)
-        self.tasks.start(self.records.name(request.tenant, request.line, lane), name="name a lane")
+        self.naming.soon(request.tenant, request.line, lane)
 
     def _tell(self, request: Request, sending: Sending, lane: Lane) -> None:
         assert request.found is not None
@@ -76,6 +78,7 @@ def _went_on(request: Request, sending: Sending, lane: Lane) -> Lane:
         lane,
         conversation=request.conversation.id,
         fold=fold.id if fold else None,
+        prefix=fold.prefix if fold else None,
         sent=sized.counted.count.tokens,
         filled=max(lane.filled, sum(share >= mark for mark in FILLINGS)),
         futile=futile,

@@ -13,11 +13,15 @@ from time import monotonic
 import msgspec
 
 from proxy.budget import Size
+from proxy.counting.anchors import Basis
+from proxy.fold.assemble import folded, goes_on_whole
 from proxy.fold.plan import Keep, Make, Plan, Reuse
 from proxy.fold.record import Fold, Kind
 from proxy.fold.tail import Cut
 from proxy.folds import Folds
+from proxy.histories import Line, unsized
 from proxy.ladder import rungs
+from proxy.lanes import Lane
 from proxy.making import Job
 from proxy.metrics import Metrics
 from proxy.policies import Policies
@@ -101,6 +105,8 @@ class Folding:
         """`again` after the upstream has refused it as too long."""
         if not self._concerns(request):
             return as_it_came(request)
+        if not again and (going_on := await self._going_on(request)) is not None:
+            return going_on
         weighing = await self._weighing(request)
         decided = await weighing.plan()
         if not weighing.presses(decided):
@@ -136,14 +142,55 @@ class Folding:
         sized = request.sized
         return in_use or request.underrated > 1 or sized.budget.past_soft(sized.counted.count)
 
+    # Between two folds there is nothing to plan.
+
+    async def _going_on(self, request: Request) -> Sending | None:
+        """As the line's last request was sent, where that is known to do; None where it takes a plan."""
+        assert request.line is not None
+        if request.found is None or not request.found.since:
+            return None
+        lane, count = request.found.lane, request.sized.counted.count
+        if lane.fold is not None:
+            form = await self._form_in_use(request, request.line, lane)
+            return Sending(form, count) if form is not None else None
+        calm = not request.sized.budget.past_hard(count)
+        return as_it_came(request) if calm and self._is_prepared(request, lane) else None
+
+    async def _form_in_use(self, request: Request, line: Line, lane: Lane) -> Form | None:
+        fold = self._folds.at_hand(request.tenant, lane.prefix)
+        if fold is None or fold.id != lane.fold or fold.covers >= line.length:
+            return None
+        history = unsized(line)
+        chat = folded(request.chat, history, fold, plainly=await self._is_plain(request))
+        if chat is None or not goes_on_whole(history, fold):
+            return None
+        sized = await self._sizing.size(request.tenant, chat, request.wishes.threshold)
+        count, budget = sized.counted.count, request.sized.budget
+        if count.basis is not Basis.ANCHORED or budget.past_hard(count):
+            return None
+        if budget.past_soft(count) and not self._is_prepared(request, lane):
+            return None
+        return Form(chat, sized, fold)
+
+    def _is_prepared(self, request: Request, lane: Lane) -> bool:
+        """The next fold is being made, or there and waits until it is needed."""
+        assert request.line is not None
+        prefix = lane.making
+        if prefix is None or prefix == lane.prefix or prefix not in request.line.chain:
+            return False
+        made = self._folds.at_hand(request.tenant, prefix)
+        return made is not None or self._workshop.is_making(request.tenant, prefix)
+
+    async def _is_plain(self, request: Request) -> bool:
+        await self._plain.recall(request.sized.model)
+        return self._plain.get(request.sized.model) is not None
+
     async def _weighing(self, request: Request) -> Weighing:
         room = request.sized.budget.room
         policy = self._policies.fold(
             request.sized.window.known, request.wishes, room, may_start=_may_start(request)
         )
-        await self._plain.recall(request.sized.model)
-        plainly = self._plain.get(request.sized.model) is not None
-        weighing = Weighing(request, self._sizing, policy, plainly=plainly)
+        weighing = Weighing(request, self._sizing, policy, plainly=await self._is_plain(request))
         for fold in await self._folds.known(request.tenant, weighing.history):
             weighing.add(fold)
         return weighing

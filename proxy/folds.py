@@ -38,6 +38,10 @@ class Folds:
                 self._remembered.put(tenant + value, fold)
         return [fold for fold in found.values() if belongs(fold, history)]
 
+    def at_hand(self, tenant: bytes, prefix: bytes | None) -> Fold | None:
+        """Without asking the store."""
+        return self._remembered.get(tenant + prefix) if prefix is not None else None
+
     async def at(self, tenant: bytes, prefix: bytes) -> Fold | None:
         """The fold of just this prefix, if another has made it."""
         if (fold := self._remembered.get(tenant + prefix)) is not None:

@@ -115,6 +115,15 @@ def history_of(
     return History(turns, spoken, line.chain)
 
 
+def unsized(line: Line) -> History:
+    """The same where nothing is to be planned."""
+    return history_of(line, _nothing, _nothing)
+
+
+def _nothing(_: Estimate) -> float:
+    return 0.0
+
+
 def _size(tokens: float) -> int:
     return max(1, round(tokens))
 

@@ -121,6 +121,7 @@ class Metrics:
         self._requests_of = cache(
             lambda route, model, status: self._requests.labels(route, model, str(status))
         )
+        self._repeated, self._new = self._prefix.labels("repeated"), self._prefix.labels("new")
         self._actions_of = cache(self._actions.labels)
         self._counting_of = cache(self._counting.labels)
         self._utilization_of = cache(self._utilization.labels)
@@ -194,8 +195,8 @@ class Metrics:
             self._saved.labels(model).inc(size.received - size.tokens)
 
     def prefix(self, repeated: int, sent: int) -> None:
-        self._prefix.labels("repeated").inc(min(repeated, sent))
-        self._prefix.labels("new").inc(max(0, sent - repeated))
+        self._repeated.inc(min(repeated, sent))
+        self._new.inc(max(0, sent - repeated))
 
     def waited_for_a_fold(self, seconds: float) -> None:
         self._waited.inc(seconds)

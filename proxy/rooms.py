@@ -24,6 +24,7 @@ from proxy.histories import Histories
 from proxy.identify import Tenants
 from proxy.lanes import Lanes
 from proxy.metrics import Metrics
+from proxy.naming import Naming
 from proxy.observing import Observing
 from proxy.pipeline import ChatPipeline
 from proxy.pipeline import Rooms as Line
@@ -92,6 +93,7 @@ class Rooms:
         self.records = Records(
             self._writer, ttl=self._ttl, keep_messages=settings.history.store_messages, clock=time.time
         )
+        self._naming = Naming(self.records, tasks)
         self._workshop = self._opened_workshop(settings)
         self._pool = ThreadPoolExecutor(_COUNTING_THREADS, thread_name_prefix="counting")
         self._encodings = encodings
@@ -128,7 +130,7 @@ class Rooms:
             lanes,
             folding,
             Observing(imagined, sizing, policies, self._tidings),
-            Books(lanes, self._folds, self.records, self._tidings, self._metrics, self._tasks),
+            Books(lanes, self._folds, self.records, self._tidings, self._metrics, self._naming),
             self._asking if settings.windows.ask else None,
         )
 
@@ -163,6 +165,7 @@ class Rooms:
         await self._asking.finished()
 
     async def close(self) -> None:
+        await self._naming.settle()
         await self._writer.drain(_WRITING_AT_THE_END)
         await self._tasks.close(timeout=0)
         await self._store.close()

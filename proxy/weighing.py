@@ -14,7 +14,7 @@ from proxy.counting.anchors import Basis
 from proxy.counting.calibration import Calibration, first_calibration
 from proxy.counting.estimate import NOTHING, Estimate
 from proxy.counting.prompt import OUTSIDE_THE_CHAIN
-from proxy.fold.assemble import array, assembled
+from proxy.fold.assemble import folded
 from proxy.fold.plan import FoldPolicy, Keep, Known, Make, Plan, Reuse, Situation, plan
 from proxy.fold.record import Fold
 from proxy.histories import history_of
@@ -101,12 +101,10 @@ class Weighing:
     async def form(self, fold: Fold) -> Form | None:
         """The request with this fold. None where it cannot be spliced into the client's bytes."""
         if fold.id not in self._forms:
-            body = assembled(self.request.chat, self.history, fold, plainly=self._plainly)
-            if body is None:
+            chat = folded(self.request.chat, self.history, fold, plainly=self._plainly)
+            if chat is None:
                 self._folds.pop(fold.id, None)
                 return None
-            messages = array(self.history, fold, plainly=self._plainly)
-            chat = replace(self.request.chat, raw=body, messages=messages)
             sized = await self._sizing.size(self.request.tenant, chat, self.request.wishes.threshold)
             self._forms[fold.id] = Form(chat, self._scales.applied(sized), fold)
         return self._forms[fold.id]

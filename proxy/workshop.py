@@ -95,6 +95,9 @@ class Workshop:
                 return task
         return None
 
+    def is_making(self, tenant: bytes, prefix: bytes) -> bool:
+        return tenant + prefix in self._running
+
     def is_fresh(self, until: float) -> bool:
         """Of a time at which something should have been done."""
         return self._clock() < until

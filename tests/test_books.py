@@ -16,6 +16,7 @@ from proxy.folding import Begun, Sending, as_it_came
 from proxy.folds import Folds
 from proxy.lanes import Lane, Relation
 from proxy.metrics import Metrics
+from proxy.naming import Naming
 from proxy.records import Records
 from proxy.request import Request
 from proxy.tidings import Tidings
@@ -70,7 +71,7 @@ async def bookkeeping(window: int = 8_000) -> AsyncIterator[Bookkeeping]:
         records = Records(one.writer, ttl=lambda: MONTH, keep_messages=True, clock=lambda: 5.0)
         tidings = Tidings(metrics, events, tells=True)
         folds = Folds(one.store, one.writer, ttl=lambda: MONTH)
-        books = Books(one.lanes, folds, records, tidings, metrics, one.life.tasks)
+        books = Books(one.lanes, folds, records, tidings, metrics, Naming(records, one.life.tasks))
         yield Bookkeeping(one, books, metrics, events)
 
 
@@ -97,7 +98,7 @@ async def test_what_was_said_can_be_read_then() -> None:
     async with bookkeeping() as one:
         await one.answered(["one"])
         await one.answered(["one", "two", "three"])
-        await one.books.tasks.close(60)
+        await one.books.naming.settle()
         await one.desk.writer.drain(60)
         [tip] = await one.books.records.lanes(ALICE, "c")
         assert [turn.number for turn in await one.books.records.turns(ALICE, tip)] == [1, 2, 3]

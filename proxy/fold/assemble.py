@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proxy.fold.history import History
 from proxy.fold.record import Fold
 from proxy.messages import ChatRequest, with_messages
 
 
-def assembled(request: ChatRequest, history: History, fold: Fold, *, plainly: bool = False) -> bytes | None:
-    """The body of the client's request, folded. None where the fold belongs to another history, or where the
-    request has its messages twice and nobody knows which of them the upstream would take.
+def folded(
+    request: ChatRequest, history: History, fold: Fold, *, plainly: bool = False
+) -> ChatRequest | None:
+    """The client's request with its messages folded. None where the fold belongs to another history, or where
+    the request has its messages twice and nobody knows which of them the upstream would take.
     """
     if not belongs(fold, history):
         return None
-    return with_messages(request, array(history, fold, plainly=plainly))
+    messages = b"[%b]" % b",".join(sent(history, fold, plainly=plainly))
+    body = with_messages(request, messages)
+    return None if body is None else replace(request, raw=body, messages=messages)
 
 
-def array(history: History, fold: Fold, *, plainly: bool = False) -> bytes:
-    """What is sent, as JSON."""
-    return b"[%b]" % b",".join(sent(history, fold, plainly=plainly))
+def assembled(request: ChatRequest, history: History, fold: Fold) -> bytes | None:
+    """The body of it."""
+    found = folded(request, history, fold)
+    return None if found is None else found.raw
+
+
+def goes_on_whole(history: History, fold: Fold) -> bool:
+    """Has every result behind the fold its call there too? A call may be answered when it is long folded."""
+    sent = [history.spoken[number] for number in fold.kept] + list(history.spoken[fold.covers :])
+    called: set[str] = set()
+    for position in sent:
+        turn = history.turns[position]
+        called.update(turn.calls)
+        if turn.answers is not None and turn.answers not in called:
+            return False
+    return True
 
 
 def belongs(fold: Fold, history: History) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.fold.assemble import array, assembled, belongs, sent
+from proxy.fold.assemble import assembled, belongs, folded, goes_on_whole, sent
 from proxy.fold.tail import Allowance, deeper_cut
 from proxy.messages import read
 from tests.fold.chats import body_of, chat, request_of, valid_histories
@@ -23,16 +23,16 @@ def told(raw: bytes) -> list[str]:
 
 def test_instructions_then_the_summary_then_the_tail() -> None:
     past = chat("s u a d u a s u")
-    folded = assembled(request_of(past), past, fold_of(past, 2))
-    assert folded is not None
-    assert told(folded) == ["s at 0", "d at 3", "the first 2", "u at 4", "a at 5", "s at 6", "u at 7"]
+    body = assembled(request_of(past), past, fold_of(past, 2))
+    assert body is not None
+    assert told(body) == ["s at 0", "d at 3", "the first 2", "u at 4", "a at 5", "s at 6", "u at 7"]
 
 
 def test_what_is_kept_of_the_folded_stands_between_summary_and_tail() -> None:
     past = chat("s u a u a a a")
-    folded = assembled(request_of(past), past, fold_of(past, 4, 0, 2))
-    assert folded is not None
-    assert told(folded) == ["s at 0", "the first 4", "u at 1", "u at 3", "a at 5", "a at 6"]
+    body = assembled(request_of(past), past, fold_of(past, 4, 0, 2))
+    assert body is not None
+    assert told(body) == ["s at 0", "the first 4", "u at 1", "u at 3", "a at 5", "a at 6"]
 
 
 def test_a_summary_may_be_of_several_messages() -> None:
@@ -129,9 +129,9 @@ def test_a_template_that_takes_no_second_system_message_gets_the_plainer_form() 
     past = chat("s u a u a u")
     plainer = (b'{"role":"user","content":"so far"}', b'{"role":"assistant","content":"I see"}')
     fold = msgspec.structs.replace(fold_of(past, 2), plainer=plainer)
-    folded = assembled(request_of(past), past, fold, plainly=True)
-    assert folded is not None
-    assert told(folded) == ["s at 0", "so far", "I see", "u at 3", "a at 4", "u at 5"]
+    request = folded(request_of(past), past, fold, plainly=True)
+    assert request is not None
+    assert told(request.raw) == ["s at 0", "so far", "I see", "u at 3", "a at 4", "u at 5"]
     assert sent(past, fold) == [past.turns[0].raw, *fold.messages, *(turn.raw for turn in past.turns[3:])]
     without = msgspec.structs.replace(fold, plainer=())
     assert sent(past, without, plainly=True) == sent(past, without)
@@ -150,4 +150,15 @@ def test_a_kept_turn_that_was_too_large_is_sent_as_the_record_has_it() -> None:
 def test_what_is_sent_is_an_array_of_it() -> None:
     past = chat("s u a u")
     fold = fold_of(past, 2)
-    assert array(past, fold) == b"[" + b",".join(sent(past, fold)) + b"]"
+    request = folded(request_of(past), past, fold)
+    assert request is not None
+    assert request.messages == b"[" + b",".join(sent(past, fold)) + b"]"
+    assert read(request.raw, compressed=False).messages == request.messages
+
+
+def test_a_result_that_comes_when_its_call_is_folded_stands_alone_behind_the_fold() -> None:
+    past = chat("u a u c2 t u a t u")
+    assert not goes_on_whole(past, fold_of(past, 5))
+    assert goes_on_whole(past, fold_of(past, 5, 3))  # unless the call was kept
+    assert goes_on_whole(past, fold_of(past, 2))
+    assert goes_on_whole(chat("u c t a u"), fold_of(chat("u c t a u"), 4))
