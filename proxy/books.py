@@ -80,6 +80,7 @@ def _went_on(request: Request, sending: Sending, lane: Lane) -> Lane:
         fold=fold.id if fold else None,
         prefix=fold.prefix if fold else None,
         sent=sized.counted.count.tokens,
+        beside=request.beside,
         filled=max(lane.filled, sum(share >= mark for mark in FILLINGS)),
         futile=futile,
         unused=unused,

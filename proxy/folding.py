@@ -22,7 +22,8 @@ from proxy.folds import Folds
 from proxy.histories import Line, unsized
 from proxy.ladder import rungs
 from proxy.lanes import Lane
-from proxy.making import Job
+from proxy.making import Job, Prefix
+from proxy.messages import beside_messages
 from proxy.metrics import Metrics
 from proxy.policies import Policies
 from proxy.request import Request
@@ -125,9 +126,9 @@ class Folding:
             return None
         if order.kind is Kind.SUMMARY and self._workshop.hesitates(order.tenant, order.job.model):
             return None
-        if self._workshop.running(order.tenant, order.job.history) is None:
+        if self._workshop.running(order.tenant, order.job.history, order.job.beside) is None:
             self._workshop.begin(order)
-        return Begun(order.job.history.chain[order.job.cut.covers], self._workshop.until())
+        return Begun(order.job.prefix_value, self._workshop.until())
 
     def is_refused_its_role(self, model: str) -> None:
         """From now on this model is told summaries in the plainer form."""
@@ -157,7 +158,7 @@ class Folding:
         return as_it_came(request) if calm and self._is_prepared(request, lane) else None
 
     async def _form_in_use(self, request: Request, line: Line, lane: Lane) -> Form | None:
-        fold = self._folds.at_hand(request.tenant, lane.prefix)
+        fold = self._folds.at_hand(request.tenant, lane.prefix, request.beside)
         if fold is None or fold.id != lane.fold or fold.covers >= line.length:
             return None
         history = unsized(line)
@@ -178,8 +179,8 @@ class Folding:
         prefix = lane.making
         if prefix is None or prefix == lane.prefix or prefix not in request.line.chain:
             return False
-        made = self._folds.at_hand(request.tenant, prefix)
-        return made is not None or self._workshop.is_making(request.tenant, prefix)
+        made = self._folds.at_hand(request.tenant, prefix, request.beside)
+        return made is not None or self._workshop.is_making(request.tenant, prefix, request.beside)
 
     async def _is_plain(self, request: Request) -> bool:
         await self._plain.recall(request.sized.model)
@@ -191,7 +192,7 @@ class Folding:
             request.sized.window.known, request.wishes, room, may_start=_may_start(request)
         )
         weighing = Weighing(request, self._sizing, policy, plainly=await self._is_plain(request))
-        for fold in await self._folds.known(request.tenant, weighing.history):
+        for fold in await self._folds.known(request.tenant, weighing.history, request.beside):
             weighing.add(fold)
         return weighing
 
@@ -216,7 +217,7 @@ class Folding:
         """With summaries that are there in time, and why there is none."""
         request = weighing.request
         for _ in range(_MOST_SUMMARIES):
-            task = self._workshop.running(request.tenant, weighing.history)
+            task = self._workshop.running(request.tenant, weighing.history, request.beside)
             if task is None:
                 order, why = self._pressing_order(weighing, decided, reason)
                 if order is None:
@@ -244,12 +245,14 @@ class Folding:
             return None, FOLDING_PAUSED
         if hesitates := self._workshop.hesitates(request.tenant, request.sized.model):
             return None, hesitates
-        return self._order(weighing, decided.cut, reason), None
+        lost = weighing.last is not None and weighing.fold_in_use is None
+        prefix = None if lost else self._prefix(weighing, decided.cut, weighing.fold_in_use)
+        return self._order(weighing, decided.cut, reason, prefix=prefix), None
 
     async def _without_a_model(self, weighing: Weighing, decided: Plan, reason: Reason) -> Plan:
         request = weighing.request
         # What is being summed up keeps its place for the summary.
-        running = self._workshop.running(request.tenant, weighing.history)
+        running = self._workshop.running(request.tenant, weighing.history, request.beside)
         first = decided.cut if isinstance(decided, Make) and running is None else None
         order = self._order(weighing, first or Cut(0, (), None), reason, Kind.EXTRACT)
         last: Fold | None = None
@@ -285,12 +288,14 @@ class Folding:
         known = weighing.request.sized.window.known
         strategy = self._policies.strategy(known, weighing.request.wishes)
         reason = Reason.HARD if isinstance(decided, Make) else Reason.SOFT
-        return self._order(weighing, cut, reason, Kind.SUMMARY if strategy == "summarize" else Kind.EXTRACT)
+        if strategy != "summarize":
+            return self._order(weighing, cut, reason, Kind.EXTRACT)
+        return self._order(weighing, cut, reason, prefix=self._prefix(weighing, cut, chosen(decided)))
 
     def _is_being_made(self, weighing: Weighing) -> bool:
         """By this process, or by another that has answered the line's last request."""
         request = weighing.request
-        if self._workshop.running(request.tenant, weighing.history) is not None:
+        if self._workshop.running(request.tenant, weighing.history, request.beside) is not None:
             return True
         lane = request.found.lane if request.found else None
         if lane is None or lane.making is None or lane.making not in weighing.history.chain:
@@ -298,7 +303,35 @@ class Folding:
         known = {fold.prefix for fold in weighing.folds}
         return lane.making not in known and self._workshop.is_fresh(lane.making_until)
 
-    def _order(self, weighing: Weighing, cut: Cut, reason: Reason, kind: Kind = Kind.SUMMARY) -> Order:
+    def _prefix(self, weighing: Weighing, cut: Cut, sent_with: Fold | None) -> Prefix | None:
+        """What the upstream has seen last of what is to be folded, where a summary may be asked for on it."""
+        request = weighing.request
+        if not self._asks_on_prefix(request) or request.beside is None:
+            return None
+        others = beside_messages(request.chat)
+        # What is sent now has lost what an extract has left out: a summary is made of all of it.
+        if others is None or sent_with != cut.base:
+            return None
+        messages, tokens = weighing.sent_before(cut.covers, sent_with)
+        return Prefix(messages, others, request.beside, tokens, weighing.budget.window)
+
+    def _asks_on_prefix(self, request: Request) -> bool:
+        # Where instructions change from request to request, nothing is in a cache and no such fold would ever
+        # be used again.
+        steady = request.found is not None and request.found.lane.beside == request.beside
+        if not self._settings.on_prefix or not steady:
+            return False
+        return self._workshop.writes_on_prefixes(request.tenant, request.sized.model)
+
+    def _order(
+        self,
+        weighing: Weighing,
+        cut: Cut,
+        reason: Reason,
+        kind: Kind = Kind.SUMMARY,
+        *,
+        prefix: Prefix | None = None,
+    ) -> Order:
         request = weighing.request
         own, known = request.sized.model, request.sized.window.known
         by_user = known.origins.get("summary_model") is Origin.SETTING
@@ -316,6 +349,7 @@ class Folding:
             self._settings.prompt,
             self._policies.settings.summary_max_tokens,
             request.query,
+            prefix=prefix,
         )
         count = self._sizing.text_counter(request.sized)
         return Order(request.tenant, request.conversation.id, job, reason, kind, count)

@@ -57,6 +57,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     fold: str | None = None  # the one that the request was sent with
     prefix: bytes | None = None  # that it stands for
     sent: int = 0  # tokens that were sent
+    beside: bytes | None = None  # names the request's instructions and tools
     filled: int = 0  # of the marks in FILLINGS, how many the line has passed
     # Of the fold that was begun last: its prefix, until when it counts as being made, and what came of those.
     making: bytes | None = None

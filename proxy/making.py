@@ -15,12 +15,12 @@ from proxy.fold import artefacts, wording
 from proxy.fold.artefacts import Index
 from proxy.fold.extract import extract
 from proxy.fold.history import INSTRUCTING, History, Turn
-from proxy.fold.record import Fold, Kind, Trigger
+from proxy.fold.record import Fold, Kind, Trigger, address_of
 from proxy.fold.tail import Cut
-from proxy.fold.transcript import Chunk, chunks
+from proxy.fold.transcript import Chunk, chunks, transcript
 from proxy.fold.wording import Role
 from proxy.headers import Headers
-from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, Wanted, Written
+from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, SummaryRefused, Wanted, Written
 
 # Of the summary model's window, for what is said around a transcript.
 _AROUND = 1_000
@@ -31,6 +31,17 @@ _INDEX_SHARE = 4
 _MOST_WINDOWS = 4
 # An answer that is no summary is asked for once more, and then taken for a failure.
 _ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What was sent of a conversation up to a cut, as its provider has it in its cache."""
+
+    messages: Sequence[bytes]
+    beside_messages: Mapping[str, bytes]  # what else the request says, in the client's own bytes
+    beside: bytes  # names its instructions and tools
+    tokens: int
+    window: int  # of the conversation's model
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,23 @@ class Job:
     query: bytes = b""  # of the client's address: some providers want a version or a key there
     trigger: Trigger = Trigger.AUTO
     shrunk: Mapping[int, bytes] = field(default_factory=dict)  # what is sent of kept turns, by their numbers
+    prefix: Prefix | None = None  # to be asked for on this, if it can be
+
+    @property
+    def prefix_value(self) -> bytes:
+        """The chain's value that names what is folded."""
+        return self.history.chain[self.cut.covers]
+
+    @property
+    def beside(self) -> bytes | None:
+        """Names the instructions that its text comes to know of, by itself or by the one it goes on from."""
+        if self.prefix is not None:
+            return self.prefix.beside
+        return self.cut.base.beside if self.cut.base else None
+
+    @property
+    def address(self) -> bytes:
+        return address_of(self.prefix_value, self.beside)
 
     @property
     def told(self) -> Sequence[Turn]:
@@ -104,6 +132,24 @@ class Maker:
                 window = min(window, told + 2 * _AROUND) // 2
         return await self._in_steps(replace(job, window=window))
 
+    async def on_prefix(self, job: Job, prefix: Prefix) -> Fold:
+        """By the conversation's own model, behind what was sent last. Raises SummaryRefused where it is to be
+        asked for in the usual way instead.
+        """
+        wish = wording.wish(job.prompt, job.limit, merges=job.cut.base is not None)
+        if prefix.tokens + self.count(wish.decode()) + job.limit > prefix.window:
+            raise SummaryRefused(TOO_LONG)
+        messages = b"[%b]" % b",".join([*prefix.messages, wish])
+        wanted = Wanted(
+            messages, job.limit, job.model, None, job.credentials, job.query, prefix.beside_messages
+        )
+        told = await asyncio.to_thread(transcript, job.told, job.first)
+        written = await self._accepted(wanted, told, job.original_tokens)
+        _, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
+        text = wording.answer_text(written.message)
+        whole = await asyncio.to_thread(self._with_index, job, text, index)
+        return self._fold(job, whole, Kind.SUMMARY, written.model)
+
     async def _in_steps(self, job: Job) -> Fold:
         text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
         model = job.model
@@ -145,20 +191,23 @@ class Maker:
     async def _written(self, job: Job, chunk: Chunk, previous: str) -> Written:
         messages = wording.request(job.prompt, chunk.text, job.limit, previous)
         wanted = Wanted(messages, job.limit, job.model, job.preferred, job.credentials, job.query)
+        return await self._accepted(wanted, chunk.text, chunk.original_tokens + self.count(previous))
+
+    async def _accepted(self, wanted: Wanted, told: str, original_tokens: int) -> Written:
         for _ in range(_ATTEMPTS):
             written = await self._summarizer.write(wanted)
             judging = partial(
                 wording.verdict,
                 written.message,
                 written.finish_reason,
-                transcript=chunk.text,
-                original_tokens=chunk.original_tokens + self.count(previous),
+                transcript=told,
+                original_tokens=original_tokens,
                 count=self.count,
             )
             rejected = await asyncio.to_thread(judging)
             if rejected is None:
                 return written
-        raise SummaryFailed(rejected.value if rejected else "rejected")
+        raise SummaryRefused(rejected.value if rejected else "rejected")
 
     def _fold(self, job: Job, text: str, kind: Kind, model: str | None = None) -> Fold:
         before_user = _is_followed_by_a_user(job)
@@ -166,7 +215,7 @@ class Maker:
         plainer = wording.record_messages(text, "user", before_user=before_user) if text else ()
         return Fold(
             id=self._name(),
-            prefix=job.history.chain[job.cut.covers],
+            prefix=job.prefix_value,
             covers=job.cut.covers,
             kept=job.cut.kept,
             messages=messages,
@@ -180,6 +229,7 @@ class Maker:
             summary_tokens=sum(self.count(message.decode()) for message in messages),
             parent=job.cut.base.id if job.cut.base else None,
             model=model,
+            beside=job.beside,
         )
 
 

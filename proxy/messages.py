@@ -48,6 +48,7 @@ class _Role(msgspec.Struct):
 NAMELESS = Names()
 _decode = msgspec.json.Decoder(_Fields).decode
 _decode_role = msgspec.json.Decoder(_Role).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _MOST_TOKENS = 2**40
 # Of a model: what is longer names none, and would only be remembered in vain.
@@ -222,6 +223,14 @@ def with_messages(request: ChatRequest, messages: bytes) -> bytes | None:
         return None
     start, end = places[0]
     return request.raw[:start] + messages + request.raw[end:]
+
+
+def beside_messages(request: ChatRequest) -> dict[str, bytes] | None:
+    """What else the body says, each value in the client's own bytes; None where that is not to be had."""
+    if not request.messages or request.copied:
+        return None
+    members = _decode_members(request.raw)
+    return {key: bytes(value) for key, value in members.items() if key != "messages"}
 
 
 def _with_usage(options: bytes) -> bytes:

@@ -36,3 +36,9 @@ class Request:
     found: Found | None = None
     # The upstream has refused it as so many times larger than it was counted.
     underrated: float = 1.0
+
+    @property
+    def beside(self) -> bytes | None:
+        """Names what stands beside the conversation: instructions, tools, the answer's format."""
+        prompt = self.sized.counted.prompt
+        return prompt.outside.digest if prompt is not None else None

@@ -14,7 +14,7 @@ from proxy.counting.anchors import Basis
 from proxy.counting.calibration import Calibration, first_calibration
 from proxy.counting.estimate import NOTHING, Estimate
 from proxy.counting.prompt import OUTSIDE_THE_CHAIN
-from proxy.fold.assemble import folded
+from proxy.fold.assemble import folded, sent_before
 from proxy.fold.plan import FoldPolicy, Keep, Known, Make, Plan, Reuse, Situation, plan
 from proxy.fold.record import Fold
 from proxy.histories import history_of
@@ -135,6 +135,12 @@ class Weighing:
         tail = sum(turns[place].tokens for place in spoken[covers:])
         pinned = sum(turns[spoken[number]].tokens for number in kept)
         return self.fixed + self._instructions() + tail + pinned
+
+    def sent_before(self, number: int, fold: Fold | None) -> tuple[list[bytes], int]:
+        """Of what is sent with a fold, all that stands before a spoken turn of its tail; and its tokens."""
+        messages = sent_before(self.history, fold, number, plainly=self._plainly)
+        after = sum(turn.tokens for turn in self.history.turns[self.history.position(number) :])
+        return messages, max(0, self.size(fold).tokens - after)
 
     def _summed(self, fold: Fold) -> Summed:
         tokens = self.beside(fold.covers, fold.kept) + fold.summary_tokens - self._left_out(fold)

@@ -6,19 +6,19 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import structlog
 
 from proxy.fold.history import History
-from proxy.fold.record import Fold, Kind
+from proxy.fold.record import Fold, Kind, address_of
 from proxy.folds import Folds
 from proxy.making import Job, Maker
 from proxy.ports import Store
 from proxy.recent import Recent
 from proxy.spending import Spending
-from proxy.summarizer import Summarizer, SummaryFailed, Wanted, Written
+from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, SummaryRefused, Wanted, Written
 from proxy.tasks import Tasks
 from proxy.tidings import Made, Reason, Tidings
 
@@ -30,6 +30,8 @@ _LOOKED_AFTER_EVERY = 0.1
 # After so many seconds a summary model that has failed is asked again, twice as many after each failure.
 _FIRST_PAUSE = 2.0
 _LONGEST_PAUSE = 600.0
+# For so many seconds a model that writes nothing on a conversation's own prefix is asked in the usual way.
+_USUAL_WAY = 600.0
 _MOST_DOUBLINGS = 16
 _CALLERS = 4096
 _BUDGET = "budget"
@@ -51,7 +53,7 @@ class Order:
 
     @property
     def key(self) -> bytes:
-        return self.tenant + self.job.history.chain[self.job.cut.covers]
+        return self.tenant + self.job.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +87,26 @@ class Workshop:
         self._clock = clock
         self._running: dict[bytes, asyncio.Task[Fold | None]] = {}
         self._pauses: Recent[bytes, _Pause] = Recent(_CALLERS)
+        self._usual_way: Recent[bytes, float] = Recent(_CALLERS)  # until when
 
-    def running(self, tenant: bytes, history: History) -> asyncio.Task[Fold | None] | None:
-        """A fold of this history that is being made, of whatever length."""
+    def running(
+        self, tenant: bytes, history: History, beside: bytes | None
+    ) -> asyncio.Task[Fold | None] | None:
+        """A fold of this history, of whatever length, that is being made and may stand beside this."""
         if not self._running:
             return None
         for value in reversed(history.chain):
-            if (task := self._running.get(tenant + value)) is not None:
-                return task
+            for each in (beside, None):
+                if (task := self._running.get(tenant + address_of(value, each))) is not None:
+                    return task
         return None
 
-    def is_making(self, tenant: bytes, prefix: bytes) -> bool:
-        return tenant + prefix in self._running
+    def is_making(self, tenant: bytes, prefix: bytes, beside: bytes | None = None) -> bool:
+        return any(tenant + address_of(prefix, each) in self._running for each in (beside, None))
+
+    def writes_on_prefixes(self, tenant: bytes, model: str) -> bool:
+        """As far as it has not been seen to refuse that."""
+        return self._clock() >= (self._usual_way.get(_name(tenant, model)) or 0.0)
 
     def is_fresh(self, until: float) -> bool:
         """Of a time at which something should have been done."""
@@ -161,9 +171,19 @@ class Workshop:
         await self._spending.recall(order.tenant)
         if self._spending.is_spent(order.tenant):
             raise SummaryFailed(_BUDGET)
-        fold = await maker.summary(order.job)
+        fold = await self._summary(order, maker)
         self._pauses.put(_name(order.tenant, order.job.model), _Pause(0.0, 0))
         return fold
+
+    async def _summary(self, order: Order, maker: Maker) -> Fold:
+        job = order.job
+        if job.prefix is not None:
+            try:
+                return await maker.on_prefix(job, job.prefix)
+            except SummaryRefused as refused:
+                if refused.reason != TOO_LONG:
+                    self._usual_way.put(_name(order.tenant, job.model), self._clock() + _USUAL_WAY)
+        return await maker.summary(replace(job, prefix=None))
 
     def _pause(self, order: Order, failure: SummaryFailed) -> None:
         name = _name(order.tenant, order.job.model)
@@ -176,22 +196,21 @@ class Workshop:
     async def _claimed(self, order: Order) -> AsyncIterator[Fold | None]:
         """The work is ours to do; or what another process has made of it meanwhile."""
         holder = secrets.token_bytes(8)
-        prefix = order.job.history.chain[order.job.cut.covers]
+        prefix, beside = order.job.prefix_value, order.job.beside
         while not await self._claim(order, holder):
-            if (made := await self._folds.at(order.tenant, prefix)) is not None:
+            if (made := await self._folds.at(order.tenant, prefix, beside)) is not None:
                 yield made
                 return
             await asyncio.sleep(_LOOKED_AFTER_EVERY)
         renewing = self._tasks.start(self._renew(order, holder), name="renew a claim")
         try:
-            yield await self._folds.at(order.tenant, prefix)
+            yield await self._folds.at(order.tenant, prefix, beside)
         finally:
             renewing.cancel()
-            await self._store.release(order.tenant, prefix, holder)
+            await self._store.release(order.tenant, order.job.address, holder)
 
     async def _claim(self, order: Order, holder: bytes) -> bool:
-        prefix = order.job.history.chain[order.job.cut.covers]
-        return await self._store.claim(order.tenant, prefix, holder, ttl=self._lease)
+        return await self._store.claim(order.tenant, order.job.address, holder, ttl=self._lease)
 
     async def _renew(self, order: Order, holder: bytes) -> None:
         while True:

@@ -170,6 +170,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "summarizer.model": "anthropic/claude-haiku-4-5",
         "summarizer.via": "litellm",
         "summarizer.prompt": "coding",
+        "summarizer.on_prefix": "true",
         "summarizer.timeout": "5",
         "summarizer.temperature": "0",
         "summarizer.max_wait": "0",

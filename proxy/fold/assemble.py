@@ -58,3 +58,9 @@ def sent(history: History, fold: Fold, *, plainly: bool = False) -> list[bytes]:
     tail = [turn.raw for turn in history.turns[cut:]]
     told = fold.plainer if plainly and fold.plainer else fold.messages
     return [*instructions, *told, *pinned, *tail]
+
+
+def sent_before(history: History, fold: Fold | None, number: int, *, plainly: bool = False) -> list[bytes]:
+    """Of all that is sent with a fold, or as it came, what stands before a spoken turn of its tail."""
+    whole = [turn.raw for turn in history.turns] if fold is None else sent(history, fold, plainly=plainly)
+    return whole[: len(whole) - (len(history.turns) - history.position(number))]

@@ -44,6 +44,17 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
     summary_tokens: int
     parent: str | None = None  # the fold that this one has merged
     model: str | None = None  # which wrote the text
+    # Names the instructions and tools that its writer has seen: it is for requests with the same ones only.
+    beside: bytes | None = None
+
+    @property
+    def address(self) -> bytes:
+        return address_of(self.prefix, self.beside)
+
+
+def address_of(prefix: bytes, beside: bytes | None) -> bytes:
+    """What a fold is kept under: one that has seen instructions does not take the place of one for all."""
+    return prefix if beside is None else prefix + beside
 
 
 _decode = msgspec.msgpack.Decoder(Fold).decode

@@ -25,7 +25,7 @@ Count = Callable[[str], int]
 
 _PROMPTS = {
     style: files("proxy.fold").joinpath("prompts", f"{style}.txt").read_text(encoding="utf-8").strip()
-    for style in (*STYLES, "rules")
+    for style in (*STYLES, "rules", "on_prefix")
 }
 
 
@@ -40,7 +40,11 @@ def limit_for(folded_tokens: int, most: int | None = None) -> int:
 
 def instruction(prompt: str) -> str:
     """One of the built-in styles, else the user's own words; how to read a transcript goes with both."""
-    return f"{_PROMPTS[prompt] if prompt in STYLES else prompt.strip()}\n\n{_PROMPTS['rules']}"
+    return f"{_style(prompt)}\n\n{_PROMPTS['rules']}"
+
+
+def _style(prompt: str) -> str:
+    return _PROMPTS[prompt] if prompt in STYLES else prompt.strip()
 
 
 def request(
@@ -58,8 +62,7 @@ def _record_so_far(previous: str) -> list[str]:
 
 
 def _order(limit: int, merges: bool) -> str:
-    # A word has about four thirds of a token; models keep to a number of words more readily.
-    length = f"at most {limit} tokens (about {limit * 3 // 4} words)"
+    length = _length(limit)
     if not merges:
         return f"Write the record of this transcript now, in {length}."
     return (
@@ -68,6 +71,28 @@ def _order(limit: int, merges: bool) -> str:
         "rules, word for word; change what the transcript has overtaken; add what is new. Where room is "
         f"short, tell the older parts in fewer words. Write the merged record now, in {length}."
     )
+
+
+# Where there is no transcript, as the conversation itself stands before the model.
+RECORD_WANTED = "⟦record wanted⟧"
+
+
+def wish(prompt: str, limit: int, *, merges: bool) -> bytes:
+    """The message behind a conversation that asks for its record."""
+    parts = [RECORD_WANTED, _PROMPTS["on_prefix"], _style(prompt)]
+    if merges:
+        parts.append(
+            "The conversation above begins with a record of still earlier messages, which you cannot see any "
+            "more. Merge it into yours: keep what is still true in it, above all the user's rules, word for "
+            "word; change what has been overtaken; leave out its list of artefacts, which is kept elsewhere. "
+            "Where room is short, tell the older parts in fewer words."
+        )
+    return _message("user", "\n\n".join([*parts, f"Write the record now, in {_length(limit)}."]))
+
+
+def _length(limit: int) -> str:
+    # A word has about four thirds of a token; models keep to a number of words more readily.
+    return f"at most {limit} tokens (about {limit * 3 // 4} words)"
 
 
 def _array(*messages: bytes) -> bytes:

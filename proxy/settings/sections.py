@@ -131,6 +131,12 @@ class Summarizer(Section):
         description="What the model is told: `general`, `coding`, `concise`, `detailed`, or instructions of "
         "your own. How to read the transcript is added to them.",
     )
+    on_prefix: bool = Field(
+        default=False,
+        description="Ask the conversation's own model, behind the conversation as it was sent last, so that "
+        "most of what it reads is in the provider's cache. `model` and `via` then count only where that is "
+        "refused or does not fit. Such a summary is used only with the same instructions and tools.",
+    )
     timeout: Seconds = Field(default=60.0, description="Seconds that a call of the summary model may take.")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=0.3,

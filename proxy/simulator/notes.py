@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from proxy.fold.transcript import BEGIN, END
+from proxy.fold.wording import RECORD_WANTED
+from proxy.simulator.tokens import text_of
+
+Message = dict[str, Any]
 
 MOST_NAMES = 24
 LONGEST_NAME = 40
@@ -14,6 +19,7 @@ LONGEST_NAME = 40
 LONGEST_QUOTE = 80
 
 _RECORD = re.compile(r"⟦record so far⟧\n(.*?)\n⟦end of record so far⟧", re.DOTALL)
+_RECORD_ABOVE = re.compile(r"⟦record of the conversation so far⟧\n(.*?)\n\n⟦end of the record⟧", re.DOTALL)
 _HEADING = re.compile(r"^⟦\d+ ([^⟧\n]*)⟧$", re.MULTILINE)
 _WORD = re.compile(r"[\w./:-]+")
 _GOAL = re.compile(r"^Goal and constraints: (.+)$", re.MULTILINE)
@@ -28,7 +34,21 @@ class Task:
     transcript: str  # without its fence
 
     @classmethod
-    def of(cls, text: str) -> Task:
+    def asked_with(cls, messages: Sequence[Message]) -> Task:
+        """Of the transcript in the last message, or of all the messages before it."""
+        *above, last = messages
+        return cls._above(above) if RECORD_WANTED in text_of(last) else cls._in(text_of(last))
+
+    @classmethod
+    def _above(cls, messages: Sequence[Message]) -> Task:
+        told = [(message["role"], text_of(message)) for message in messages]
+        record = next((found[1] for _, text in told if (found := _RECORD_ABOVE.search(text))), "")
+        spoken = [(role, text) for role, text in told if role != "system" and not _RECORD_ABOVE.search(text)]
+        entries = (f"⟦{number} {role}⟧\n{text}" for number, (role, text) in enumerate(spoken))
+        return cls(record, "\n".join(entries))
+
+    @classmethod
+    def _in(cls, text: str) -> Task:
         # The rules name the marks too, before the transcript; in it nothing can be mistaken for them.
         before, _, rest = text.rpartition(BEGIN)
         record = _RECORD.search(before)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from proxy.fold.transcript import BEGIN
+from proxy.fold.wording import RECORD_WANTED
 from proxy.simulator.answers import ApiError
 from proxy.simulator.config import SimulatorConfig
 from proxy.simulator.faults import Fault, refusal
@@ -26,20 +27,22 @@ FEWEST_TOKENS = 24
 
 REFUSAL = "I'm sorry, but I can't help with that."
 PADDING = "Then, to tell it at even greater length, something of no importance came up once more. "
+_OUR_WORDS = (b"transcript", b"record wanted")
 CALL = ToolCall("call_instead_of_a_summary", "search", '{"query":"the conversation"}')
 
 
 def asks_for_a_summary(messages: list[dict[str, Any]]) -> bool:
-    return BEGIN in text_of(messages[-1])
+    text = text_of(messages[-1])
+    return BEGIN in text or RECORD_WANTED in text
 
 
 def is_summary_call(received: ReceivedRequest) -> bool:
-    # Almost no request holds this word, and the others need not be parsed for it.
-    if not received.header("content-encoding") and received.data.find(b"transcript") < 0:
+    # Almost no request holds these words, and the others need not be parsed for them.
+    if not received.header("content-encoding") and all(received.data.find(word) < 0 for word in _OUR_WORDS):
         return False
     match received.parsed:
         case {"messages": [*_, dict(last)]}:
-            return BEGIN in text_of(last)
+            return asks_for_a_summary([last])
     return False
 
 
@@ -73,7 +76,7 @@ class SummaryModel:
 
     def reply(self, request: ChatRequest) -> Reply:
         limit = self._config.answer_limit(request.max_answer)
-        text = text_of(request.messages[-1])
+        task = Task.asked_with(request.messages)
         match self.manner:
             case "error":
                 raise self._error()
@@ -84,11 +87,13 @@ class SummaryModel:
             case "refusal":
                 return saying(self._pieces(REFUSAL), limit)
             case "echo":
-                return saying(self._pieces(Task.of(text).fenced), limit)
+                return saying(self._pieces(task.fenced), limit)
             case "inflated":
-                return saying(self._more_than(text), None)  # heeds no limit, or it could not inflate
+                return saying(
+                    self._more_than("".join(map(text_of, request.messages))), None
+                )  # heeds no limit, or it could not inflate
             case "good" | "hang":
-                return saying(self._good(Task.of(text), limit), limit)
+                return saying(self._good(task, limit), limit)
 
     def _error(self) -> ApiError:
         error = refusal(Fault.SERVER_ERROR, self._config)

@@ -2,7 +2,7 @@
 
 from proxy.summarizer.through_litellm import LitellmSummarizer
 from proxy.summarizer.upstream import UpstreamSummarizer
-from proxy.summarizer.wanted import TOO_LONG, Summarizer, SummaryFailed, Wanted, Written
+from proxy.summarizer.wanted import TOO_LONG, Summarizer, SummaryFailed, SummaryRefused, Wanted, Written
 from proxy.summarizer.ways import Way, preferred_model, summarizer_for, way_for
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "LitellmSummarizer",
     "Summarizer",
     "SummaryFailed",
+    "SummaryRefused",
     "UpstreamSummarizer",
     "Wanted",
     "Way",

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from proxy.fold.wording import answer_text
 from proxy.recent import Recent
 from proxy.summarizer.wanted import Wanted, Written
@@ -14,6 +16,18 @@ from proxy.windows.names import LONGEST
 _MODELS = 256
 # What a model may think before it writes, where its thoughts count as part of the answer.
 _THOUGHTS = 8_000
+
+# What a client's own request says of the answer that it wants, and what is not for a summary.
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_CHOICES = {"tools": "tool_choice", "functions": "function_call"}
+_OF_AN_ANSWER = frozenset(
+    (
+        *_LIMITS,
+        *_CHOICES.values(),
+        *("stream", "stream_options", "n", "stop", "response_format", "prediction"),
+        *("modalities", "audio", "logprobs", "top_logprobs"),
+    )
+)
 
 
 class Refused(Exception):
@@ -32,10 +46,29 @@ class Form:
     thinks: bool = False
 
     def fields(self, wanted: Wanted, temperature: float | None) -> dict[str, Any]:
-        fields: dict[str, Any] = {self.limit: wanted.most_tokens + (_THOUGHTS if self.thinks else 0)}
+        if wanted.beside_messages:
+            return self._as_it_was_asked(wanted)
+        fields: dict[str, Any] = {self.limit: self._most_tokens(wanted)}
         if self.temperature and temperature is not None:
             fields["temperature"] = temperature
         return fields
+
+    def _as_it_was_asked(self, wanted: Wanted) -> dict[str, Any]:
+        """What decides on the provider's cache stays the client's; no tool is called, and the answer is one
+        text of its own length.
+        """
+        own = wanted.beside_messages
+        spelled = next((name for name in _LIMITS if own.get(name, b"null") != b"null"), self.limit)
+        fields: dict[str, Any] = {
+            name: orjson.Fragment(value) for name, value in own.items() if name not in _OF_AN_ANSWER
+        }
+        for name, choice in _CHOICES.items():
+            if own.get(name, b"null") not in (b"null", b"[]"):
+                fields[choice] = "none"
+        return {**fields, spelled: self._most_tokens(wanted)}
+
+    def _most_tokens(self, wanted: Wanted) -> int:
+        return wanted.most_tokens + (_THOUGHTS if self.thinks else 0)
 
     def after_refusal(self, said: str) -> Form:
         """OpenAI's reasoning models take neither of the two as others do. The same where neither is named."""

@@ -20,7 +20,16 @@ from proxy.headers import Headers, first
 from proxy.identify import Tenants
 from proxy.recent import Recent
 from proxy.summarizer.forms import Form, Forms, Refused
-from proxy.summarizer.wanted import TOO_LONG, SummaryFailed, Wanted, Written, pause_in, reason_of, written_in
+from proxy.summarizer.wanted import (
+    TOO_LONG,
+    SummaryFailed,
+    SummaryRefused,
+    Wanted,
+    Written,
+    pause_in,
+    reason_of,
+    written_in,
+)
 from proxy.upstream import Answer, Outgoing, TooLarge, Upstream, whole_body
 from proxy.windows.overflow import overflow
 
@@ -63,7 +72,7 @@ class UpstreamSummarizer:
         except TimeoutError:
             raise SummaryFailed("timeout") from None
         except Refused as refused:
-            raise SummaryFailed(refused.reason) from None
+            raise SummaryRefused(refused.reason) from None
         except TailfoldError as failure:
             raise SummaryFailed(failure.code) from failure
 

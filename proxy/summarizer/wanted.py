@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from proxy.headers import Headers
@@ -23,6 +24,10 @@ class SummaryFailed(Exception):
         self.pause = pause
 
 
+class SummaryRefused(SummaryFailed):
+    """Not in this form: asked for in another, it may be written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is to be summed up, as the messages of a chat request."""
@@ -33,6 +38,9 @@ class Wanted:
     preferred: str | None  # the one to ask first
     credentials: Headers
     query: bytes = b""  # of the conversation's own request: Azure's `api-version`, Google's `key`
+    # Where it is to be the conversation's own request that is asked once more: what that says beside its
+    # messages, in the client's own bytes.
+    beside_messages: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
