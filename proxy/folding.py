@@ -15,6 +15,7 @@ import msgspec
 from proxy.budget import Size
 from proxy.counting.anchors import Basis
 from proxy.fold.assemble import folded, goes_on_whole
+from proxy.fold.history import History
 from proxy.fold.plan import Keep, Make, Plan, Reuse
 from proxy.fold.record import Fold, Kind
 from proxy.fold.tail import Cut
@@ -192,9 +193,18 @@ class Folding:
             request.sized.window.known, request.wishes, room, may_start=_may_start(request)
         )
         weighing = Weighing(request, self._sizing, policy, plainly=await self._is_plain(request))
-        for fold in await self._folds.known(request.tenant, weighing.history, request.beside):
+        for fold in await self._known(request, weighing.history):
             weighing.add(fold)
         return weighing
+
+    async def _known(self, request: Request, history: History) -> list[Fold]:
+        if not self._settings.on_prefix:
+            known = await self._folds.known(request.tenant, history)
+            in_use = request.found.lane.fold if request.found else None
+            if in_use is None or any(fold.id == in_use for fold in known):
+                return known
+        # Those too that have seen the instructions. What is in use stays, whatever is set today.
+        return await self._folds.known(request.tenant, history, request.beside)
 
     # What would not fit as it is.
 
@@ -300,6 +310,8 @@ class Folding:
         lane = request.found.lane if request.found else None
         if lane is None or lane.making is None or lane.making not in weighing.history.chain:
             return False
+        if self._settings.on_prefix and not _is_steady(request):
+            return False  # what is being made may be for the instructions that were there before
         known = {fold.prefix for fold in weighing.folds}
         return lane.making not in known and self._workshop.is_fresh(lane.making_until)
 
@@ -318,8 +330,7 @@ class Folding:
     def _asks_on_prefix(self, request: Request) -> bool:
         # Where instructions change from request to request, nothing is in a cache and no such fold would ever
         # be used again.
-        steady = request.found is not None and request.found.lane.beside == request.beside
-        if not self._settings.on_prefix or not steady:
+        if not self._settings.on_prefix or not _is_steady(request):
             return False
         return self._workshop.writes_on_prefixes(request.tenant, request.sized.model)
 
@@ -372,6 +383,11 @@ def refused_as_larger(request: Request, sending: Sending, asked: int | None) -> 
     declared = sized.declared or 0
     prompt = min((asked, asked - declared), key=lambda tokens: abs(tokens - counted))
     return replace(request, underrated=max(request.underrated, _SLACK * max(1.0, prompt / counted)))
+
+
+def _is_steady(request: Request) -> bool:
+    """Has the line's last request had the same instructions and tools?"""
+    return request.found is not None and request.found.lane.beside == request.beside
 
 
 def _may_start(request: Request) -> bool:

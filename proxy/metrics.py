@@ -217,6 +217,7 @@ class Metrics:
             self._summary_failures.labels(result).inc()
         if usage is not None:
             self._summary_tokens.labels("input").inc(usage.prompt)
+            self._summary_tokens.labels("cache_read").inc(usage.cached)  # of the input
             self._summary_tokens.labels("output").inc(usage.completion)
 
     def overflowed(self) -> None:

@@ -90,7 +90,7 @@ class Workshop:
         self._usual_way: Recent[bytes, float] = Recent(_CALLERS)  # until when
 
     def running(
-        self, tenant: bytes, history: History, beside: bytes | None
+        self, tenant: bytes, history: History, beside: bytes | None = None
     ) -> asyncio.Task[Fold | None] | None:
         """A fold of this history, of whatever length, that is being made and may stand beside this."""
         if not self._running:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from proxy.fold.history import History, Turn, history
 from proxy.fold.record import Fold, Kind, Trigger, to_bytes
@@ -80,6 +81,26 @@ async def test_a_fold_that_another_worker_makes_later_is_found_too(store: Memory
     assert await mine.known(ALICE, of) == [kept]
 
 
+async def test_a_fold_that_has_seen_instructions_is_for_requests_with_the_same_ones(
+    store: MemoryStore,
+) -> None:
+    of = said("one two three")
+    seen = await folds(store).keep(ALICE, replace(fold_of(of, 2, "seen"), beside=b"i" * 16))
+    assert await folds(store).known(ALICE, of, b"i" * 16) == [seen]
+    assert await folds(store).at(ALICE, of.chain[2], b"i" * 16) == seen
+    for others in (None, b"j" * 16):
+        assert await folds(store).known(ALICE, of, others) == []
+        assert await folds(store).at(ALICE, of.chain[2], others) is None
+
+
+async def test_a_fold_that_has_seen_instructions_leaves_the_others_their_place(store: MemoryStore) -> None:
+    of, shelf = said("one two three"), folds(store)
+    seen = await shelf.keep(ALICE, replace(fold_of(of, 2, "seen"), beside=b"i" * 16))
+    usual = await shelf.keep(ALICE, fold_of(of, 2, "usual"))
+    assert await folds(store).known(ALICE, of) == [usual]
+    assert await folds(store).known(ALICE, of, b"i" * 16) == [usual, seen]
+
+
 async def test_all_folds_of_a_history_are_found(store: MemoryStore) -> None:
     of = said("one two three four")
     shelf = folds(store)
@@ -97,11 +118,11 @@ async def test_what_is_not_a_fold_is_a_miss(store: MemoryStore, junk: bytes) -> 
 
 async def test_a_record_under_a_foreign_name_is_never_used(store: MemoryStore) -> None:
     of = said("one two")
-    foreign = to_bytes(fold_of(said("other words"), 2))
-    await store.put(ALICE, Space.FOLDS, {of.chain[2]: foreign}, ttl=MONTH)
-    shelf = folds(store)
-    assert await shelf.known(ALICE, of) == []
-    assert await shelf.at(ALICE, of.chain[2]) is None
+    for foreign in (fold_of(said("other words"), 2), replace(fold_of(of, 2), beside=b"i" * 16)):
+        await store.put(ALICE, Space.FOLDS, {of.chain[2]: to_bytes(foreign)}, ttl=MONTH)
+        shelf = folds(store)
+        assert await shelf.known(ALICE, of) == []
+        assert await shelf.at(ALICE, of.chain[2]) is None
     mine = fold_of(of, 2)
     assert await folds(store).keep(ALICE, mine) == mine
 

@@ -12,8 +12,9 @@ from proxy.fold.assemble import belongs, sent
 from proxy.fold.history import History, Turn, history
 from proxy.fold.record import Fold, Kind
 from proxy.fold.tail import Cut
-from proxy.making import Job, Maker
-from proxy.summarizer import SummaryFailed, Wanted, Written
+from proxy.fold.wording import RECORD_WANTED
+from proxy.making import Job, Maker, Prefix
+from proxy.summarizer import TOO_LONG, SummaryFailed, SummaryRefused, Wanted, Written
 
 TENANT = bytes(16)
 
@@ -122,6 +123,57 @@ async def test_a_model_that_fails_is_not_asked_again() -> None:
     with pytest.raises(SummaryFailed, match="timeout"):
         await Maker(writing, words).summary(job(talk(8), Cut(6, (), None)))
     assert len(writing.asked) == 1
+
+
+BESIDE = b"instructions    "
+TOOLS = {"tools": b"[{}]"}
+
+
+def prefix_of(of: History, covers: int, window: int = 8_000) -> Prefix:
+    return Prefix([turn.raw for turn in of.turns[:covers]], TOOLS, BESIDE, 400 * covers, window)
+
+
+async def test_on_its_prefix_a_conversations_own_model_is_asked_behind_what_was_sent() -> None:
+    of = talk(8)
+    writing, prefix = Writing(SHORT), prefix_of(of, 6)
+    fold = await Maker(writing, words).on_prefix(job(of, Cut(6, (), None), prefix=prefix), prefix)
+    [asked] = writing.asked
+    assert asked.messages.startswith(b"[" + b",".join(prefix.messages) + b",")
+    assert RECORD_WANTED in writing.said[0]
+    assert (asked.model, asked.preferred, asked.beside_messages) == ("gpt-4o", None, TOOLS)
+    assert (fold.model, fold.kind, fold.beside) == ("gpt-4o", Kind.SUMMARY, BESIDE)
+    assert SHORT in fold.text
+    assert "src/file_5.py" in fold.text
+    assert belongs(fold, of)
+
+
+@pytest.mark.parametrize("bad", ["", "other " * 10_000, {"role": "assistant", "tool_calls": [{"id": "c"}]}])
+async def test_on_its_prefix_too_what_is_no_record_is_asked_for_once_more(bad: Any) -> None:
+    of = talk(8)
+    prefix = prefix_of(of, 6)
+    wanted = job(of, Cut(6, (), None), prefix=prefix)
+    assert SHORT in (await Maker(Writing(bad, SHORT), words).on_prefix(wanted, prefix)).text
+    hopeless = Writing(bad)
+    with pytest.raises(SummaryRefused):
+        await Maker(hopeless, words).on_prefix(wanted, prefix)
+    assert len(hopeless.asked) == 2
+
+
+async def test_what_would_not_fit_behind_its_prefix_is_not_tried() -> None:
+    of, writing = talk(8), Writing(SHORT)
+    prefix = prefix_of(of, 6, window=2_500)
+    with pytest.raises(SummaryRefused, match=TOO_LONG):
+        await Maker(writing, words).on_prefix(job(of, Cut(6, (), None), prefix=prefix), prefix)
+    assert writing.asked == []
+
+
+async def test_what_goes_on_from_a_text_that_has_seen_instructions_has_seen_them_too() -> None:
+    of, maker = talk(12), Maker(Writing(SHORT), words)
+    prefix = prefix_of(of, 4)
+    base = await maker.on_prefix(job(of, Cut(4, (), None), prefix=prefix), prefix)
+    assert (await maker.summary(job(of, Cut(8, (), base)))).beside == BESIDE
+    assert (await maker.extract(job(of, Cut(8, (), base)))).beside == BESIDE
+    assert (await maker.summary(job(of, Cut(8, (), None)))).beside is None
 
 
 def without_a_model(fold: Fold, of: History) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from proxy.messages import (
     ChatRequest,
     asking_for_usage,
+    beside_messages,
     items,
     read,
     read_decompressed,
@@ -434,6 +435,15 @@ def test_other_messages_are_put_in_and_not_a_byte_beside_them_changes(
     assert with_messages(chat, b"[1]") == before + b"[1]" + after
 
 
+def test_what_stands_beside_the_messages_is_told_in_the_clients_own_bytes() -> None:
+    raw = b'{ "seed":1.0, "messages": [{"tools":[]}] ,"m\\u006fdel":"a","tools":[ {"a":"}"} ]}'
+    assert beside_messages(read(raw, compressed=False)) == {
+        "seed": b"1.0",
+        "model": b'"a"',
+        "tools": b'[ {"a":"}"} ]',
+    }
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -447,6 +457,7 @@ def test_other_messages_are_put_in_and_not_a_byte_beside_them_changes(
 )
 def test_messages_that_are_there_twice_or_not_at_all_are_left_alone(raw: bytes) -> None:
     assert with_messages(read(raw, compressed=False), b"[3]") is None
+    assert beside_messages(read(raw, compressed=False)) is None
 
 
 def test_a_request_that_was_read_from_a_copy_has_its_messages_left_alone() -> None:

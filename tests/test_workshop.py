@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from proxy.events import Event, Events
@@ -21,12 +22,12 @@ from proxy.ports import Store
 from proxy.spending import Spending
 from proxy.store.memory import MemoryStore
 from proxy.store.writing import LateWriter
-from proxy.summarizer import Summarizer, SummaryFailed, Wanted, Written
+from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, SummaryRefused, Wanted, Written
 from proxy.tasks import Tasks
 from proxy.tidings import Reason, Tidings
 from proxy.usage import Usage
 from proxy.workshop import Order, Workshop
-from tests.test_making import SHORT, Writing, job, talk, turn, words
+from tests.test_making import BESIDE, SHORT, Writing, job, prefix_of, talk, turn, words
 
 ALICE, BOB = b"a" * 16, b"b" * 16
 
@@ -398,3 +399,63 @@ async def test_of_two_folds_of_a_prefix_the_first_is_kept_and_told() -> None:
         kept: Fold | None = await one.folds.at(ALICE, first.prefix)
         assert kept == first
     assert [event.data["fold"] for event in one.heard] == [first.id]
+
+
+# On a conversation's own prefix.
+
+
+class Particular:
+    """A summary model that fails where it is asked on a prefix, and writes well in the usual way."""
+
+    def __init__(self, failure: SummaryFailed | None = None) -> None:
+        self._failure = failure
+        self.on_prefix: list[bool] = []
+
+    async def write(self, wanted: Wanted) -> Written:
+        self.on_prefix.append(bool(wanted.beside_messages))
+        if self._failure is not None and wanted.beside_messages:
+            raise self._failure
+        return Written({"role": "assistant", "content": SHORT}, "stop", wanted.model, None)
+
+
+def on_prefix() -> Order:
+    wanted = order()
+    return replace(wanted, job=replace(wanted.job, prefix=prefix_of(wanted.job.history, 6)))
+
+
+async def test_a_fold_on_a_prefix_is_for_those_with_the_same_instructions() -> None:
+    async with shop(Particular()) as one:
+        wanted = on_prefix()
+        history, task = wanted.job.history, one.workshop.begin(wanted)
+        assert one.workshop.running(ALICE, history, BESIDE) is task
+        assert one.workshop.running(ALICE, history, b"others") is None
+        assert one.workshop.running(ALICE, history) is None
+        assert await one.folds.known(ALICE, history, BESIDE) == []
+        fold = await task
+        assert await one.folds.known(ALICE, history, BESIDE) == [fold]
+        assert await one.folds.known(ALICE, history, b"others") == []
+        assert await one.folds.known(ALICE, history) == []
+
+
+@pytest.mark.parametrize(("reason", "is_tried_again"), [("status_400", False), (TOO_LONG, True)])
+async def test_where_a_prefix_is_refused_it_is_told_in_the_usual_way_for_a_while(
+    reason: str, is_tried_again: bool
+) -> None:
+    model = Particular(SummaryRefused(reason))
+    async with shop(model) as one:
+        fold = await one.workshop.begin(on_prefix())
+        assert fold is not None
+        assert (fold.kind, fold.beside) == (Kind.SUMMARY, None)
+        assert model.on_prefix == [True, False]
+        assert one.workshop.writes_on_prefixes(ALICE, "gpt-4o") is is_tried_again
+        assert one.workshop.writes_on_prefixes(BOB, "gpt-4o")
+        one.now[0] += 3_600
+        assert one.workshop.writes_on_prefixes(ALICE, "gpt-4o")
+
+
+async def test_a_model_that_is_out_of_order_is_not_asked_in_another_way() -> None:
+    model = Particular(SummaryFailed("timeout"))
+    async with shop(model) as one:
+        assert await one.workshop.begin(on_prefix()) is None
+        assert model.on_prefix == [True]
+        assert one.workshop.hesitates(ALICE, "gpt-4o") == "summary_model_failing"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.fold.assemble import assembled, belongs, folded, goes_on_whole, sent
+from proxy.fold.assemble import assembled, belongs, folded, goes_on_whole, sent, sent_before
 from proxy.fold.tail import Allowance, deeper_cut
 from proxy.messages import read
 from tests.fold.chats import body_of, chat, request_of, valid_histories
@@ -40,6 +40,15 @@ def test_a_summary_may_be_of_several_messages() -> None:
     pair = (b'{"role":"user","content":"so far"}', b'{"role":"assistant","content":"I see"}')
     fold = msgspec.structs.replace(fold_of(past, 2), messages=pair)
     assert sent(past, fold) == [*pair, past.turns[2].raw]
+
+
+def test_what_stands_before_a_turn_is_the_beginning_of_what_is_sent() -> None:
+    past = chat("s u a d u a s u")
+    assert sent_before(past, None, 4) == [turn.raw for turn in past.turns[:7]]
+    fold = fold_of(past, 2)
+    assert sent_before(past, fold, 2) == sent(past, fold)[:3]
+    assert sent_before(past, fold, 4) == sent(past, fold)[:6]
+    assert sent_before(past, fold, 5) == sent(past, fold)
 
 
 def test_all_may_be_folded() -> None:

@@ -31,6 +31,7 @@ TURNS = [
     user("Then do that, and run tests/test_import.py afterwards."),
 ]
 TALK = transcript(TURNS)
+SYSTEM = {"role": "system", "content": "You mend what is slow."}
 
 
 def summary_call(told: str = TALK, previous: str = "", limit: int = 300, **form: Any) -> dict[str, Any]:
@@ -116,6 +117,25 @@ async def test_the_record_so_far_is_merged(openai: AsyncOpenAI) -> None:
     assert "reports/weekly.py" in said(answer)
     assert "told of 25 messages" in said(answer)
     assert judged(answer, later) is None
+
+
+async def test_a_record_is_written_of_what_stands_above_the_wish_for_it(openai: AsyncOpenAI) -> None:
+    spoken = [orjson.loads(turn.raw) for turn in TURNS]
+    first = await ask(openai, call_behind([SYSTEM, *spoken]))
+    assert judged(first) is None
+    assert f"told of {len(spoken)} messages" in said(first)
+    assert "Never touch legacy/old.py" in said(first)
+    record = orjson.loads(wording.record_messages(said(first), "system", before_user=True)[0])
+    later = [asked("And now mend reports/weekly.py.")] * 20
+    merged = await ask(openai, call_behind([SYSTEM, record, *later]))
+    assert "Never touch legacy/old.py" in said(merged)
+    assert "reports/weekly.py" in said(merged)
+    assert f"told of {len(spoken) + 20} messages" in said(merged)
+
+
+def call_behind(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    wish = orjson.loads(wording.wish("general", 300, merges=False))
+    return {"model": "gpt-4o", "messages": [*messages, wish], "max_tokens": 300}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from proxy.summarizer import SummaryFailed, UpstreamSummarizer, Wanted
+from proxy.summarizer import SummaryFailed, SummaryRefused, UpstreamSummarizer, Wanted
 from tests.summarizer.upstreams import upstream_at
 
 ASKED = Wanted(
@@ -125,6 +125,69 @@ async def test_the_preferred_model_is_asked_in_the_callers_name() -> None:
         "temperature": 0.3,
         "messages": [{"role": "user", "content": "sum up"}],
     }
+
+
+def own(**fields: Any) -> Wanted:
+    """A wish behind the conversation's own request, of which these are the other fields."""
+    said = {"model": "gpt-4o", **fields}
+    return replace(
+        ASKED, preferred=None, beside_messages={name: orjson.dumps(value) for name, value in said.items()}
+    )
+
+
+async def test_of_the_conversations_own_request_all_stays_that_is_not_about_its_answer() -> None:
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    about_the_answer = {
+        "max_completion_tokens": 9_000,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "n": 3,
+        "stop": ["\n"],
+        "response_format": {"type": "json_object"},
+        "tool_choice": "required",
+    }
+    kept = {"model": "gpt-4o", "tools": tools, "temperature": 1, "prompt_cache_key": "k", "user": "u"}
+    async with summarizer(well) as (asking, provider):
+        await asking.write(own(**kept, **about_the_answer))
+    [body] = provider.bodies
+    assert body == {
+        **kept,
+        "tool_choice": "none",
+        "max_completion_tokens": 200,
+        "messages": [{"role": "user", "content": "sum up"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ({}, {"max_tokens": 200}),
+        ({"max_tokens": 7}, {"max_tokens": 200}),
+        ({"max_tokens": None, "max_completion_tokens": 7}, {"max_completion_tokens": 200}),
+        ({"tools": [], "tool_choice": "auto"}, {"max_tokens": 200, "tools": []}),
+        (
+            {"functions": [{"name": "f"}]},
+            {"max_tokens": 200, "functions": [{"name": "f"}], "function_call": "none"},
+        ),
+    ],
+)
+async def test_the_limit_and_the_choice_of_no_tool_are_spelled_as_the_client_does(
+    said: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    async with summarizer(well) as (asking, provider):
+        await asking.write(own(**said))
+    [body] = provider.bodies
+    assert body == {"model": "gpt-4o", **asked, "messages": [{"role": "user", "content": "sum up"}]}
+
+
+async def test_a_refusal_may_be_mended_by_asking_in_another_form() -> None:
+    async with summarizer(lambda _: refusal("No.")) as (asking, _):
+        with pytest.raises(SummaryRefused, match="status_400"):
+            await asking.write(own())
+    async with summarizer(lambda _: refusal("Later.", status=500)) as (asking, _):
+        with pytest.raises(SummaryFailed) as failed:
+            await asking.write(own())
+    assert not isinstance(failed.value, SummaryRefused)
 
 
 async def test_what_the_conversations_own_requests_have_behind_their_path_is_sent_along() -> None:
