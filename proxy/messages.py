@@ -229,7 +229,10 @@ def beside_messages(request: ChatRequest) -> dict[str, bytes] | None:
     """What else the body says, each value in the client's own bytes; None where that is not to be had."""
     if not request.messages or request.copied:
         return None
-    members = _decode_members(request.raw)
+    try:
+        members = _decode_members(request.raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
     return {key: bytes(value) for key, value in members.items() if key != "messages"}
 
 
