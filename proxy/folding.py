@@ -155,8 +155,10 @@ class Folding:
         if lane.fold is not None:
             form = await self._form_in_use(request, request.line, lane)
             return Sending(form, count) if form is not None else None
-        calm = not request.sized.budget.past_hard(count)
-        return as_it_came(request) if calm and self._is_prepared(request, lane) else None
+        if request.sized.budget.past_hard(count):
+            return None
+        hesitates = self._workshop.hesitates(request.tenant, request.sized.model) is not None
+        return as_it_came(request) if hesitates or self._is_prepared(request, lane) else None
 
     async def _form_in_use(self, request: Request, line: Line, lane: Lane) -> Form | None:
         fold = self._folds.at_hand(request.tenant, lane.prefix, request.beside)

@@ -7,11 +7,13 @@ import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from proxy.lanes import lane_from
 from proxy.simulator import Simulator
 from tests.cli.command import Serving, eventually, serving
 from tests.folding.agent import Agent, prose, small, with_tools
@@ -45,9 +47,16 @@ async def agent_at(proxy: Serving, messages: list[Message]) -> AsyncIterator[Age
         yield Agent(session, f"{proxy.url}/v1", messages=messages, options=with_tools())
 
 
-def stored(home: Path, space: str) -> int:
+def longest_lane(home: Path) -> int:
+    """How many turns the newest request had of which the store knows."""
     with sqlite3.connect(f"file:{home}/state.db?mode=ro", uri=True) as file:
-        return int(file.execute("SELECT count(*) FROM facts WHERE space = ?", (space,)).fetchone()[0])
+        rows = file.execute("SELECT value FROM facts WHERE space = 'lanes'").fetchall()
+    return max((lane.length for (value,) in rows if (lane := lane_from(value)) is not None), default=0)
+
+
+def turns(agent: Agent) -> int:
+    """In the agent's last request: neither instructions nor its answer."""
+    return len(agent.messages) - 2
 
 
 async def until(condition: object) -> None:
@@ -60,6 +69,10 @@ async def talk(agent: Agent, first: int, last: int) -> None:
         call = "call:look " if number % 3 == 1 else ""
         answer = await agent.say(f"{call}Turn {number}: {prose(number, 200)}", result=prose(number, 100))
         assert answer.status == 200
+
+
+def is_settled(upstream: Simulator, home: Path, turns: int) -> bool:
+    return not upstream.active and longest_lane(home) == turns
 
 
 def bodies(upstream: Simulator) -> list[bytes]:
@@ -75,8 +88,7 @@ async def test_after_a_kill_the_next_turn_sends_the_same_bytes_and_asks_for_no_s
         while not any(answer.action == "reuse" for answer in agent.answers):
             await talk(agent, number, number + 1)
             number += 1
-        lanes = len(agent.answers)
-        await until(lambda: stored(tmp_path, "lanes") >= lanes)
+        await until(lambda: longest_lane(tmp_path) == turns(agent))
         last = agent.answers[-1]
         await asyncio.to_thread(proxy.end, signal.SIGKILL)
     summaries, sent = len(upstream.summary_calls()), bodies(upstream)[-1]
@@ -124,9 +136,8 @@ async def test_two_workers_on_one_file_send_the_bytes_of_one(tmp_path: Path) -> 
                     # A connection of its own for every turn, so that the turns go to both.
                     async with agent_at(proxy, history) as agent:
                         await talk(agent, number, number + 1)
-                    await until(lambda: not upstream.active)
-                    lanes = len(upstream.chat_calls())
-                    await until(lambda home=home, lanes=lanes: stored(home, "lanes") >= lanes)
+                        # What one has learned must be there before the other is asked.
+                        await until(partial(is_settled, upstream, home, turns(agent)))
             sent.append(bodies(upstream))
             assert len(upstream.summary_calls()) >= 1
             calls = len(upstream.summary_calls())
