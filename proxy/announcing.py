@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from proxy.counting.anchors import Basis
 from proxy.fold.record import Fold, Kind
-from proxy.folding import Sending
 from proxy.headers import Headers
 from proxy.request import Request
+from proxy.sending import Sending
 
 CONVERSATION = b"X-Conversation-Id"
 SOURCE = b"X-Conversation-Source"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from proxy.folding import Begun, Sending
+from proxy.folding import Begun
 from proxy.folds import Folds
 from proxy.histories import Line
 from proxy.lanes import Lane, Lanes, Relation
@@ -15,6 +15,7 @@ from proxy.metrics import Metrics
 from proxy.naming import Naming
 from proxy.records import Records
 from proxy.request import Request
+from proxy.sending import Sending
 from proxy.tidings import Tidings
 
 # Shares of the room that a conversation passes once.

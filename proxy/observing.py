@@ -9,10 +9,10 @@ from proxy.fold.plan import Keep, Make, Plan, Reuse
 from proxy.fold.record import Fold, Kind, Trigger
 from proxy.fold.tail import Cut
 from proxy.fold.wording import limit_for
-from proxy.folding import Sending, as_it_came
 from proxy.folds import Folds
 from proxy.policies import Policies
 from proxy.request import Request
+from proxy.sending import Sending, as_it_came
 from proxy.sizing import Sizing
 from proxy.tidings import Reason, Tidings
 from proxy.weighing import Weighing, chosen

@@ -15,7 +15,7 @@ from proxy.counting.once import Once
 from proxy.decoding import NotDecodable, decoder_for
 from proxy.exchange import Exchange, Size, Stage
 from proxy.fold.history import beginning
-from proxy.folding import Folding, Sending, as_it_came, refused_as_larger
+from proxy.folding import Folding, refused_as_larger
 from proxy.headers import Headers, first, replaced, to_upstream
 from proxy.histories import Histories, Line
 from proxy.identify import Tenants, credentials_in
@@ -26,6 +26,7 @@ from proxy.observing import Observing
 from proxy.refusal import Refusal, refusal_in
 from proxy.relay import Client, relay
 from proxy.request import Request, Wishes
+from proxy.sending import Sending, as_it_came
 from proxy.sizing import Sized, Sizing
 from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.watching import Watch, watch

@@ -18,8 +18,9 @@ from proxy.counting.recollection import Recollection
 from proxy.counting.tokenizer import Encodings
 from proxy.counting.vocabularies import DEFAULT, KNOWN
 from proxy.events import Events
-from proxy.folding import Folding, Plain
+from proxy.folding import Folding
 from proxy.folds import Folds
+from proxy.going_on import Forms, Plain
 from proxy.histories import Histories
 from proxy.identify import Tenants
 from proxy.lanes import Lanes
@@ -116,9 +117,9 @@ class Rooms:
         settings, sizing = self._settings, self._sizing()
         lanes = Lanes(self._writer, ttl=self._ttl, clock=time.time)
         policies = Policies(settings.compression, urlsplit(settings.upstream).hostname or "")
-        plain = Kept(Plain, settings.upstream, b"plain", self._writer)
+        forms = Forms(Kept(Plain, settings.upstream, b"plain", self._writer))
         folding = Folding(
-            self._folds, sizing, policies, self._workshop, settings.summarizer, plain, self._metrics
+            self._folds, sizing, policies, self._workshop, settings.summarizer, forms, self._metrics
         )
         memory = MemoryStore()
         imagined = Folds(memory, LateWriter(memory, self._tasks), ttl=self._ttl)

@@ -10,9 +10,9 @@ import pytest
 from proxy.announcing import actions, announcement, warnings
 from proxy.counting.anchors import Basis
 from proxy.fold.record import Fold, Kind
-from proxy.folding import Sending, as_it_came
 from proxy.lanes import Found, Lane, Relation
 from proxy.request import Request, Wishes
+from proxy.sending import Sending, as_it_came
 from proxy.weighing import Form
 from tests.desk import desk, said
 from tests.fold.chats import chat

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from proxy import announcing, conversation, errors, folding
+from proxy import announcing, conversation, errors, sending
 from proxy.announcing import ROUGH_COUNT, Action
 from proxy.counting.anchors import Basis
 from proxy.exchange import Route, Stage
@@ -30,7 +30,7 @@ RESPONSE_HEADERS = [
 REQUEST_HEADERS = [
     value for value in vars(wishes).values() if isinstance(value, str) and value.startswith("X-")
 ]
-WARNINGS = [value for name, value in vars(folding).items() if name.isupper() and isinstance(value, str)]
+WARNINGS = [value for name, value in vars(sending).items() if name.isupper() and isinstance(value, str)]
 # They are only said there: words among its constants, of which the first is what it says of itself.
 HESITATIONS = [said for said in Workshop.hesitates.__code__.co_consts[1:] if isinstance(said, str)]
 

@@ -13,7 +13,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.events import Events
-from proxy.folding import Sending
 from proxy.folds import Folds
 from proxy.lanes import Found, Relation
 from proxy.messages import read_decompressed
@@ -21,6 +20,7 @@ from proxy.metrics import Metrics
 from proxy.observing import Observing
 from proxy.policies import Policies
 from proxy.request import Request, Wishes
+from proxy.sending import Sending
 from proxy.settings.sections import Compression
 from proxy.store.memory import MemoryStore
 from proxy.tidings import Tidings

@@ -1,0 +1,114 @@
+"""What is to be made for a request, by whom, and on what."""
+
+from __future__ import annotations
+
+from proxy.fold.plan import Make, Plan
+from proxy.fold.record import Fold, Kind
+from proxy.fold.tail import Cut
+from proxy.making import Job, Prefix
+from proxy.messages import beside_messages
+from proxy.policies import Policies
+from proxy.request import Request
+from proxy.settings.sections import Summarizer
+from proxy.sizing import Sizing
+from proxy.summarizer import preferred_model
+from proxy.tidings import Reason
+from proxy.weighing import Weighing, chosen
+from proxy.windows.facts import Origin
+from proxy.workshop import Order, Workshop
+
+
+class Orders:
+    def __init__(self, policies: Policies, sizing: Sizing, workshop: Workshop, settings: Summarizer) -> None:
+        self._policies = policies
+        self._sizing = sizing
+        self._workshop = workshop
+        self._settings = settings
+
+    def prepared(self, weighing: Weighing, decided: Plan) -> Order | None:
+        """For a later request, as planned."""
+        cut = decided.cut if isinstance(decided, Make) else decided.prepare
+        if cut is None or self._is_being_made(weighing):
+            return None
+        reason = Reason.HARD if isinstance(decided, Make) else Reason.SOFT
+        if not self.asks_a_model(weighing.request):
+            return self.extract(weighing, cut, reason)
+        return self.summary(weighing, cut, reason, chosen(decided))
+
+    def summary(self, weighing: Weighing, cut: Cut, reason: Reason, sent_with: Fold | None) -> Order:
+        """`sent_with` is the fold that the upstream has seen last in this line."""
+        return self._order(weighing, cut, reason, Kind.SUMMARY, self._prefix(weighing, cut, sent_with))
+
+    def extract(self, weighing: Weighing, cut: Cut, reason: Reason) -> Order:
+        return self._order(weighing, cut, reason, Kind.EXTRACT)
+
+    def asks_a_model(self, request: Request) -> bool:
+        return self._policies.strategy(request.sized.window.known, request.wishes) == "summarize"
+
+    def _is_being_made(self, weighing: Weighing) -> bool:
+        """By this process, or by another that has answered the line's last request."""
+        request = weighing.request
+        if self._workshop.running(request.tenant, weighing.history, request.beside) is not None:
+            return True
+        lane = request.found.lane if request.found else None
+        if lane is None or lane.making is None or lane.making not in weighing.history.chain:
+            return False
+        if self._settings.on_prefix and not _is_steady(request):
+            return False  # what is being made may be for the instructions that were there before
+        known = {fold.prefix for fold in weighing.folds}
+        return lane.making not in known and self._workshop.is_fresh(lane.making_until)
+
+    def _prefix(self, weighing: Weighing, cut: Cut, sent_with: Fold | None) -> Prefix | None:
+        """What the upstream has seen last of what is to be folded, where a summary may be asked for on it."""
+        request = weighing.request
+        lost = weighing.last is not None and weighing.fold_in_use is None
+        if lost or not self._asks_on_prefix(request) or request.beside is None:
+            return None
+        others = beside_messages(request.chat)
+        # What is sent now has lost what an extract has left out: a summary is made of all of it.
+        if others is None or sent_with != cut.base:
+            return None
+        messages, tokens = weighing.sent_before(cut.covers, sent_with)
+        return Prefix(messages, others, request.beside, tokens, weighing.budget.window)
+
+    def _asks_on_prefix(self, request: Request) -> bool:
+        # Where instructions change from request to request, nothing is in a cache and no such fold would ever
+        # be used again.
+        if not self._settings.on_prefix or not _is_steady(request):
+            return False
+        return self._workshop.writes_on_prefixes(request.tenant, request.sized.model)
+
+    def _order(
+        self,
+        weighing: Weighing,
+        cut: Cut,
+        reason: Reason,
+        kind: Kind,
+        prefix: Prefix | None = None,
+    ) -> Order:
+        request = weighing.request
+        own, known = request.sized.model, request.sized.window.known
+        by_user = known.origins.get("summary_model") is Origin.SETTING
+        preferred = preferred_model(self._settings, known.facts.summary_model, by_user=by_user)
+        writes = self._sizing.window_of(preferred or own).window
+        window = self._sizing.window_of(own).window if writes.assumed else writes
+        job = Job(
+            weighing.history,
+            cut,
+            own,
+            preferred,
+            window.tokens,
+            request.credentials,
+            self._policies.role(weighing.history),
+            self._settings.prompt,
+            self._policies.settings.summary_max_tokens,
+            request.query,
+            prefix=prefix,
+        )
+        count = self._sizing.text_counter(request.sized)
+        return Order(request.tenant, request.conversation.id, job, reason, kind, count)
+
+
+def _is_steady(request: Request) -> bool:
+    """Has the line's last request had the same instructions and tools?"""
+    return request.found is not None and request.found.lane.beside == request.beside
