@@ -17,6 +17,8 @@ from proxy.upstream import Answer
 _STATUSES = frozenset({400, 413, 422, 500, 502})
 # How much is read to learn what was refused.
 _MOST = 64 * 1024
+# So much of an answer shows how it begins, however it is indented.
+_TELLING = 256
 # Seconds that a first event is waited for: prompts are refused at once, but some servers think for minutes.
 _PATIENCE = 5.0
 # How an answer begins that is an error, and where that is looked for.
@@ -45,7 +47,7 @@ async def refusal_in(answer: Answer, *, looks_inside: bool) -> Refusal | None:
     if answer.status in _STATUSES:
         text = await _read_until(answer, lambda _: False)
         return Refusal(answer.status, _meaning(text), text)
-    if not looks_inside or answer.status != 200:
+    if not looks_inside or answer.status != 200 or _is_surely_one(answer):
         return None
     media_type = (first(answer.headers, b"content-type") or b"").partition(b";")[0].strip().lower()
     if media_type == b"text/event-stream":
@@ -56,6 +58,14 @@ async def refusal_in(answer: Answer, *, looks_inside: bool) -> Refusal | None:
         said = _meaning(text) if _may_be_an_error(text) else None
         return Refusal(None, said, text) if isinstance(said, dict) and said.get("error") else None
     return None
+
+
+def _is_surely_one(answer: Answer) -> bool:
+    """By what has come together with the head: nearly always enough, and told in no time."""
+    begun = answer.read_ready()
+    answer.put_back(begun)
+    plain = begun[:1] == b"{" and len(begun) > _TELLING
+    return b"error" not in begun and (plain or (b"data:" in begun and b"\n\n" in begun))
 
 
 async def _read_until(answer: Answer, enough: Callable[[str], bool]) -> str:
