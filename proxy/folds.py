@@ -11,7 +11,8 @@ from proxy.ports import Space, Store
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
-REMEMBERED = 4096
+# A summary is held in three forms, some 30 KB together.
+REMEMBERED = 1024
 # Of a history's chain, from its end: folds leave a short tail, so the deepest one is never far from there.
 ASKED_FOR = 4096
 _RENEWED_EVERY = 24 * 3600.0
