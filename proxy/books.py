@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from proxy.folding import Begun
 from proxy.folds import Folds
 from proxy.histories import Line
-from proxy.lanes import Lane, Lanes, Relation
+from proxy.lanes import Lane, Lanes, Relation, unused_folds
 from proxy.metrics import Metrics
 from proxy.naming import Naming
 from proxy.records import Records
 from proxy.request import Request
-from proxy.sending import Sending
+from proxy.sending import Begun, Sending
 from proxy.tidings import Tidings
 
 # Shares of the room that a conversation passes once.
@@ -89,7 +88,4 @@ def _went_on(request: Request, sending: Sending, lane: Lane) -> Lane:
 
 
 def _with(lane: Lane, begun: Begun, line: Line) -> Lane:
-    # The last one begun was for a beginning that this history no longer has.
-    in_vain = lane.making is not None and lane.making not in line.chain
-    unused = lane.unused + 1 if in_vain else lane.unused
-    return replace(lane, making=begun.prefix, making_until=begun.until, unused=unused)
+    return replace(lane, making=begun.prefix, making_until=begun.until, unused=unused_folds(lane, line))

@@ -5,7 +5,7 @@ Nothing is decided here that `proxy.fold.plan` could decide, and nobody waits fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 
 from proxy.fold.history import History
@@ -13,17 +13,18 @@ from proxy.fold.plan import Plan
 from proxy.fold.record import Fold, Kind
 from proxy.folds import Folds
 from proxy.going_on import Forms, GoingOn
+from proxy.lanes import unused_folds
 from proxy.metrics import Metrics
 from proxy.orders import Orders
 from proxy.policies import Policies
 from proxy.pressing import Pressing
 from proxy.request import Request
-from proxy.sending import Sending, as_it_came
+from proxy.sending import Begun, Sending, as_it_came
 from proxy.settings.sections import Summarizer
 from proxy.sizing import Sizing
 from proxy.tidings import Reason
 from proxy.weighing import Weighing, chosen
-from proxy.workshop import Order, Workshop
+from proxy.workshop import Workshop
 
 # After so many folds in vain, or that have freed too little, a line begins none any more.
 MOST_UNUSED = 2
@@ -32,14 +33,6 @@ MOST_FUTILE = 3
 # How much smaller a request is made that was refused although it seemed to fit.
 _SLACK = 1.01
 _UNTOLD = 1.15
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A fold that is being made: of which prefix, and until when it is to be expected."""
-
-    prefix: bytes
-    until: float
 
 
 class Folding:
@@ -76,18 +69,20 @@ class Folding:
             return await self._sending(weighing, decided)
         began = monotonic()
         reason = Reason.OVERFLOW if again else Reason.MUST
-        decided, why = await self._pressing.plan(weighing, decided, reason, began + self._settings.max_wait)
+        pressed = await self._pressing.plan(weighing, decided, reason, began + self._settings.max_wait)
         waited = monotonic() - began
         self._metrics.waited_for_a_fold(waited)
-        sending = await self._sending(weighing, decided)
-        return replace(sending, waited=waited, warnings=(why,) if why else ())
+        sending = await self._sending(weighing, pressed.plan)
+        warnings = (pressed.why,) if pressed.why else ()
+        return replace(sending, waited=waited, warnings=warnings, begun=pressed.begun)
 
-    def begin(self, order: Order | None) -> Begun | None:
-        """After the answer; what was really begun."""
+    def begin(self, sending: Sending) -> Begun | None:
+        """After the answer; what has been begun for the line, now or while the request was waiting."""
+        order = sending.prepare
         if order is None:
-            return None
+            return sending.begun
         if order.kind is Kind.SUMMARY and self._workshop.hesitates(order.tenant, order.job.model):
-            return None
+            return sending.begun
         if self._workshop.running(order.tenant, order.job.history, order.job.beside) is None:
             self._workshop.begin(order)
         return Begun(order.job.prefix_value, self._workshop.until())
@@ -133,7 +128,7 @@ class Folding:
         freed = 0
         if fold is not None and fold.id != weighing.last:
             freed = weighing.size(weighing.fold_in_use).tokens - form.sized.counted.count.tokens
-        return Sending(form, weighing.size(None), freed, self._orders.prepared(weighing, decided))
+        return Sending(form, weighing.size(None), freed, await self._orders.prepared(weighing, decided))
 
 
 def refused_as_larger(request: Request, sending: Sending, asked: int | None) -> Request:
@@ -152,5 +147,7 @@ def refused_as_larger(request: Request, sending: Sending, asked: int | None) -> 
 
 
 def _may_start(request: Request) -> bool:
-    lane = request.found.lane if request.found else None
-    return lane is None or (lane.unused < MOST_UNUSED and lane.futile < MOST_FUTILE)
+    if request.found is None or request.line is None:
+        return True
+    lane = request.found.lane
+    return unused_folds(lane, request.line) < MOST_UNUSED and lane.futile < MOST_FUTILE

@@ -165,6 +165,12 @@ def _others_answered(line: Line, found: Lane | None) -> bool:
     return sum(each.role == ANSWERED_BY for each in line.said[found.length :]) > 1
 
 
+def unused_folds(lane: Lane, line: Line) -> int:
+    """How many were made in vain: the last one too, if it was for a beginning that the line no longer has."""
+    in_vain = lane.making is not None and lane.making not in line.chain
+    return lane.unused + in_vain
+
+
 def lane_from(stored: bytes) -> Lane | None:
     """None where it is of another version, or was never a lane."""
     try:

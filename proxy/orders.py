@@ -25,10 +25,10 @@ class Orders:
         self._workshop = workshop
         self._settings = settings
 
-    def prepared(self, weighing: Weighing, decided: Plan) -> Order | None:
+    async def prepared(self, weighing: Weighing, decided: Plan) -> Order | None:
         """For a later request, as planned."""
         cut = decided.cut if isinstance(decided, Make) else decided.prepare
-        if cut is None or self._is_being_made(weighing):
+        if cut is None or await self._is_being_made(weighing):
             return None
         reason = Reason.HARD if isinstance(decided, Make) else Reason.SOFT
         if not self.asks_a_model(weighing.request):
@@ -45,7 +45,7 @@ class Orders:
     def asks_a_model(self, request: Request) -> bool:
         return self._policies.strategy(request.sized.window.known, request.wishes) == "summarize"
 
-    def _is_being_made(self, weighing: Weighing) -> bool:
+    async def _is_being_made(self, weighing: Weighing) -> bool:
         """By this process, or by another that has answered the line's last request."""
         request = weighing.request
         if self._workshop.running(request.tenant, weighing.history, request.beside) is not None:
@@ -56,7 +56,10 @@ class Orders:
         if self._settings.on_prefix and not _is_steady(request):
             return False  # what is being made may be for the instructions that were there before
         known = {fold.prefix for fold in weighing.folds}
-        return lane.making not in known and self._workshop.is_fresh(lane.making_until)
+        if lane.making in known or not self._workshop.is_fresh(lane.making_until):
+            return False
+        # Whoever was at it may have died.
+        return await self._workshop.is_made_elsewhere(request.tenant, lane.making, request.beside)
 
     def _prefix(self, weighing: Weighing, cut: Cut, sent_with: Fold | None) -> Prefix | None:
         """What the upstream has seen last of what is to be folded, where a summary may be asked for on it."""

@@ -161,7 +161,8 @@ class ChatPipeline:
     # Sent once; once more for each thing of ours that the upstream has refused.
 
     async def _forward(self, incoming: Incoming, request: Request, sending: Sending) -> _Sent:
-        asks = incoming.wishes.mode == "compress" and self._ask_for_usage
+        wishes = incoming.wishes
+        asks = self._ask_for_usage and wishes.mode == "compress" and wishes.strategy != "off"
         attempt = _Attempt(request, sending, asks)
         while True:
             outgoing, hides = self._assemble(incoming, attempt)
@@ -266,7 +267,7 @@ class ChatPipeline:
 
     def _enter(self, request: Request, sending: Sending) -> None:
         try:
-            begun = self._rooms.folding.begin(sending.prepare)
+            begun = self._rooms.folding.begin(sending)
             self._rooms.books.enter(request, sending, begun)
         except Exception as failure:  # noqa: BLE001 - the client has its answer, and it stays one
             self._log_once("enter into the books", failure)

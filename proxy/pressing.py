@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from proxy.fold.plan import Keep, Make, Plan, Reuse
@@ -11,7 +12,7 @@ from proxy.fold.record import Fold
 from proxy.fold.tail import Cut
 from proxy.ladder import rungs
 from proxy.orders import Orders
-from proxy.sending import DOES_NOT_FIT, FOLDING_PAUSED, SUMMARY_FAILED, SUMMARY_LATE
+from proxy.sending import DOES_NOT_FIT, FOLDING_PAUSED, SUMMARY_FAILED, SUMMARY_LATE, Begun
 from proxy.tidings import Reason
 from proxy.weighing import Weighing
 from proxy.workshop import Order, Workshop
@@ -20,46 +21,55 @@ from proxy.workshop import Order, Workshop
 _MOST_SUMMARIES = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """What is done about it, why that is less than it should be, and the summary that was begun for it."""
+
+    plan: Plan
+    why: str | None = None
+    begun: Begun | None = None
+
+
 class Pressing:
     def __init__(self, orders: Orders, workshop: Workshop) -> None:
         self._orders = orders
         self._workshop = workshop
 
-    async def plan(
-        self, weighing: Weighing, decided: Plan, reason: Reason, until: float
-    ) -> tuple[Plan, str | None]:
-        """Something that fits, as far as there is anything, and why it is less than it should be."""
-        decided, why = await self._summarised(weighing, decided, reason, until)
-        if weighing.presses(decided):
-            decided = await self._without_a_model(weighing, decided, reason)
-        if not weighing.presses(decided):
-            return decided, why
+    async def plan(self, weighing: Weighing, decided: Plan, reason: Reason, until: float) -> Pressed:
+        """Something that fits, as far as there is anything."""
+        pressed = await self._summarised(weighing, decided, reason, until)
+        if weighing.presses(pressed.plan):
+            without = await self._without_a_model(weighing, pressed.plan, reason)
+            pressed = replace(pressed, plan=without)
+        if not weighing.presses(pressed.plan):
+            return pressed
         # Not even the least of it fits, as far as we can tell: the upstream has the last word. On what the
         # client really sent, where it is much too long.
-        return (decided if weighing.may_fit(decided) else Keep()), DOES_NOT_FIT
+        least = pressed.plan if weighing.may_fit(pressed.plan) else Keep()
+        return replace(pressed, plan=least, why=DOES_NOT_FIT)
 
-    async def _summarised(
-        self, weighing: Weighing, decided: Plan, reason: Reason, until: float
-    ) -> tuple[Plan, str | None]:
-        """With summaries that are there in time, and why there is none."""
+    async def _summarised(self, weighing: Weighing, decided: Plan, reason: Reason, until: float) -> Pressed:
+        """With summaries that are there in time."""
         request = weighing.request
+        begun: Begun | None = None
         for _ in range(_MOST_SUMMARIES):
             task = self._workshop.running(request.tenant, weighing.history, request.beside)
             if task is None:
                 order, why = self._pressing_order(weighing, decided, reason)
                 if order is None:
-                    return decided, why
+                    return Pressed(decided, why, begun)
                 task = self._workshop.begin(order)
+                begun = Begun(order.job.prefix_value, self._workshop.until())
             done, _ = await asyncio.wait({task}, timeout=max(0.0, until - monotonic()))
             if not done:
-                return decided, SUMMARY_LATE
+                return Pressed(decided, SUMMARY_LATE, begun)
             if (fold := task.result()) is None:
-                return decided, SUMMARY_FAILED
+                return Pressed(decided, SUMMARY_FAILED, begun)
             weighing.add(fold)
             decided = await weighing.plan()
             if not weighing.presses(decided):
                 break
-        return decided, None
+        return Pressed(decided, None, begun)
 
     def _pressing_order(
         self, weighing: Weighing, decided: Plan, reason: Reason

@@ -18,6 +18,14 @@ FOLDING_PAUSED = "folding_paused"
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A fold that is being made: of which prefix, and until when it is to be expected."""
+
+    prefix: bytes
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sending:
     """The form in which a request goes out, and what is to be begun when it has been answered."""
 
@@ -25,6 +33,7 @@ class Sending:
     received: Size  # as it came
     freed: int = 0  # by a fold that the line's last request did not have
     prepare: Order | None = None
+    begun: Begun | None = None  # while the request was waiting
     warnings: tuple[str, ...] = ()
     waited: float = 0.0  # seconds, for a fold
     would: Fold | None = None  # in observe mode: what it would have been sent with

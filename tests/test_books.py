@@ -12,14 +12,13 @@ from structlog.testing import capture_logs
 from proxy.books import Books
 from proxy.events import Events
 from proxy.fold.record import Fold
-from proxy.folding import Begun
 from proxy.folds import Folds
 from proxy.lanes import Lane, Relation
 from proxy.metrics import Metrics
 from proxy.naming import Naming
 from proxy.records import Records
 from proxy.request import Request
-from proxy.sending import Sending, as_it_came
+from proxy.sending import Begun, Sending, as_it_came
 from proxy.tidings import Tidings
 from proxy.weighing import Form
 from tests.counting.peers import ALICE

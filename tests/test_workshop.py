@@ -459,3 +459,16 @@ async def test_a_model_that_is_out_of_order_is_not_asked_in_another_way() -> Non
         assert await one.workshop.begin(on_prefix()) is None
         assert model.on_prefix == [True]
         assert one.workshop.hesitates(ALICE, "gpt-4o") == "summary_model_failing"
+
+
+async def test_what_another_process_is_at_is_told_from_what_nobody_is_at_any_more() -> None:
+    store, model = MemoryStore(), Held()
+    async with shop(model, store) as one, shop(Held(), store) as other:
+        task = one.workshop.begin(order(covers=4))
+        await model.asked.get()
+        prefix = order(covers=4).job.prefix_value
+        assert await other.workshop.is_made_elsewhere(ALICE, prefix, None)
+        assert not await other.workshop.is_made_elsewhere(ALICE, order(covers=2).job.prefix_value, None)
+        model.may_answer.set()
+        await task
+        assert not await other.workshop.is_made_elsewhere(ALICE, prefix, None)

@@ -113,7 +113,10 @@ class UpstreamSummarizer:
 
 async def _written(answer: Answer, model: str) -> Written:
     if answer.status == 200:
-        return written_in(_parsed(await _said(answer)), model)
+        said = await _said(answer)
+        if _is_about_length(answer.status, said):
+            raise Refused(TOO_LONG, "")  # some gateways put a refusal into an answer that began well
+        return written_in(_parsed(said), model)
     if answer.status not in _REFUSALS:
         raise SummaryFailed(reason_of(answer.status), pause_in(first(answer.headers, b"retry-after")))
     raise _refused(answer.status, await _said(answer))

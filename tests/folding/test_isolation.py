@@ -129,7 +129,8 @@ async def test_where_nothing_is_to_be_folded_the_body_is_forwarded_byte_for_byte
         agent = full(on)
         agent.messages.append({"role": "assistant", "content": prose(3, 600)})
         agent.messages.append({"role": "user", "content": "Go on."})
-        body = orjson.dumps({"model": agent.model, "messages": agent.messages}, option=orjson.OPT_INDENT_2)
+        said = {"model": agent.model, "messages": agent.messages, "stream": True}
+        body = orjson.dumps(said, option=orjson.OPT_INDENT_2)
         async with on.session.post(
             f"{on.proxy.base_url}/chat/completions",
             data=body,

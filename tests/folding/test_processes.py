@@ -121,6 +121,7 @@ async def test_a_process_that_dies_in_the_middle_of_a_fold_costs_one_call_more(
             await talk(agent, number, number + 1)
             number += 1
         assert {answer.status for answer in agent.answers} == {200}
+        assert {answer.action for answer in agent.answers} <= {"pass", "fold", "reuse"}
     assert len(upstream.summary_calls()) <= 3  # the one that died, its second try, and the next fold's
 
 

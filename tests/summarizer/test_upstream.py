@@ -310,6 +310,7 @@ async def test_no_temperature_is_sent_where_none_is_wished() -> None:
         (lambda _: web.Response(text="no such page", status=404), "status_404", None),
         (lambda _: refusal("too large", 413), "too_long", None),
         (lambda _: refusal(TOO_LONG), "too_long", None),
+        (lambda _: refusal(TOO_LONG, 200), "too_long", None),
         (lambda _: web.Response(text="<html>"), "unreadable", None),
         (lambda _: web.Response(body=b"{}" * 3_000_000), "unreadable", None),
         (lambda _: web.Response(body=ZIPPED[:-20], headers=GZIP), "unreadable", None),
