@@ -100,10 +100,12 @@ class ChatPipeline:
         chat = self._receive(incoming, exchange)
         request = await self._identify_and_count(incoming, chat, exchange)
         sending = await self._decide(request)
+        self._note(exchange, request, sending)
         exchange.spent(Stage.PREPARE, began + sending.waited)
         sent = await self._forward(incoming, request, sending)
-        request, sending = sent.attempt.request, sent.attempt.sending
-        self._note(exchange, request, sending)
+        if sent.attempt.sending is not sending:
+            request, sending = sent.attempt.request, sent.attempt.sending
+            self._note(exchange, request, sending)
         try:
             announced = announcement(request, sending, folding=self._tells_folds)
             await relay(sent.answer, sent.watched, client, exchange, announced)
@@ -240,8 +242,7 @@ class ChatPipeline:
             sized.window.origin,
             exchange.counting,
         )
-        if sending.fold is not None and not request.sized.budget.fits(sending.received):
-            exchange.avoided = True
+        exchange.avoided = sending.fold is not None and not request.sized.budget.fits(sending.received)
         exchange.conversation = request.conversation.id
         exchange.actions = actions(request, sending)
         exchange.warnings = warnings(sending)
