@@ -21,6 +21,14 @@ async def talk(agent: Agent, turns: int, *, words: int = 250) -> None:
         assert answer.status == 200, answer.body
 
 
+async def until_a_summary_is_asked_for(agent: Agent, on: Stage) -> None:
+    """One is begun with the first answer to a request past the soft trigger: 0.8 of 0.95 of the room."""
+    await talk(agent, 1)
+    while int(agent.answers[-1].headers["X-Tailfold-Tokens"]) <= 5_700:
+        await talk(agent, 1, words=100)
+    await on.upstream.wait_until(lambda: on.upstream.active > 0, timeout=60)
+
+
 def actions(agent: Agent) -> set[str]:
     return {answer.action for answer in agent.answers}
 
@@ -44,12 +52,9 @@ async def test_nobody_waits_for_a_summary_who_need_not() -> None:
     async with stage() as on:
         agent = on.agent(SYSTEM, options=with_tools())
         with on.upstream.holding_summaries():
-            while not on.upstream.active:
-                await talk(agent, 1)  # each of these is answered while the summary is held
-            before = len(agent.answers)
-            await talk(agent, 3)
+            await until_a_summary_is_asked_for(agent, on)
+            await talk(agent, 3, words=100)  # each of these is answered while the summary is held
         assert {answer.action for answer in agent.answers} == {"pass"}
-        assert len(agent.answers) > before
         await on.folded()
         assert len(on.upstream.summary_calls()) == 1
         await talk(agent, 6)
@@ -60,9 +65,8 @@ async def test_a_request_that_does_not_fit_waits_for_the_summary_that_is_being_m
     async with stage() as on:
         agent = on.agent(SYSTEM, options=with_tools())
         with on.upstream.holding_summaries():
-            while not on.upstream.active:
-                await talk(agent, 1)
-            agent.messages.append({"role": "user", "content": prose(1, 2_000)})
+            await until_a_summary_is_asked_for(agent, on)
+            agent.messages.append({"role": "user", "content": prose(1, 3_000)})
             waiting = asyncio.ensure_future(agent.step())
             await asyncio.sleep(0)
             assert not waiting.done()
