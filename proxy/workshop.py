@@ -109,13 +109,13 @@ class Workshop:
         return self._clock() >= (self._usual_way.get(_name(tenant, model)) or 0.0)
 
     async def is_made_elsewhere(self, tenant: bytes, prefix: bytes, beside: bytes | None) -> bool:
-        """Has another process laid claim to it?"""
+        """Has another process laid claim to it, or been done with it a moment ago?"""
         holder = secrets.token_bytes(8)
         for address in (address_of(prefix, each) for each in (beside, None)):
             if not await self._store.claim(tenant, address, holder, ttl=_LOOKED_AFTER_EVERY):
                 return True
             await self._store.release(tenant, address, holder)
-        return False
+        return await self._folds.at(tenant, prefix, beside) is not None
 
     def is_fresh(self, until: float) -> bool:
         """Of a time at which something should have been done."""
