@@ -35,7 +35,7 @@ from proxy.records import Records
 from proxy.settings import Settings
 from proxy.sizing import Shares, Sizing, manner_of
 from proxy.spending import Spending
-from proxy.store import PAUSE, open_store
+from proxy.store import PAUSE, TIME_LIMIT, open_store
 from proxy.store.memory import MemoryStore
 from proxy.store.slots import Slot
 from proxy.store.writing import LateWriter
@@ -71,6 +71,7 @@ class Rooms:
         encodings: Encodings,
         *,
         store_pause: float = PAUSE,
+        store_time_limit: float = TIME_LIMIT,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -86,6 +87,7 @@ class Rooms:
             on_outage=metrics.store_outage,
             on_overruled=self._overruled,
             pause=store_pause,
+            time_limit=store_time_limit,
         )
         self._writer = LateWriter(self._store, tasks)
         self.events = Events()

@@ -71,11 +71,11 @@ class World:
 
     @asynccontextmanager
     async def life(self, **settings: Any) -> AsyncIterator[Life]:
-        """A process that tries its store again without a pause."""
+        """A process that tries its store again without a pause, and is patient with a busy disk."""
         settings = {"store": f"sqlite:///{self._file}", "windows": {"ask": False}, **settings}
         made = Settings(upstream=self._upstream.base_url, **settings)
         app = Tailfold(made, ENCODINGS)
-        app.rooms = Rooms(made, app.metrics, Tasks(), ENCODINGS, store_pause=0)
+        app.rooms = Rooms(made, app.metrics, Tasks(), ENCODINGS, store_pause=0, store_time_limit=30)
         listening = socket.create_server(("127.0.0.1", 0))
         await app.start(listening)
         try:

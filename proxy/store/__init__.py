@@ -11,13 +11,13 @@ import structlog
 
 from proxy.ports import Store
 from proxy.settings import masked
-from proxy.store.guarded import PAUSE, GuardedStore
+from proxy.store.guarded import PAUSE, TIME_LIMIT, GuardedStore
 from proxy.store.interim import OnOverruled, unheard
 from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 
-__all__ = ["PAUSE", "open_store"]
+__all__ = ["PAUSE", "TIME_LIMIT", "open_store"]
 
 log = structlog.get_logger("tailfold")
 
@@ -31,6 +31,7 @@ def open_store(
     on_outage: Callable[[str], None],
     on_overruled: OnOverruled = unheard,
     pause: float = PAUSE,
+    time_limit: float = TIME_LIMIT,
 ) -> Store:
     """The store for a URL that the settings have accepted. Nothing is touched before it is first used."""
     if url.startswith(_SQLITE):
@@ -43,7 +44,13 @@ def open_store(
             return store
 
         return GuardedStore(
-            open_file, tasks, url=url, on_outage=on_outage, on_overruled=on_overruled, pause=pause
+            open_file,
+            tasks,
+            url=url,
+            on_outage=on_outage,
+            on_overruled=on_overruled,
+            time_limit=time_limit,
+            pause=pause,
         )
     if not url.startswith("memory://"):
         log.warning(

@@ -26,6 +26,7 @@ _DELETED_AT_ONCE = 32  # freeing a large value takes its time, and one may ask f
 _SLOWEST_DISK = 8 * 1024**2  # bytes in a second: less than that is an outage
 _PROOF = b"reachable"
 
+TIME_LIMIT = 0.25  # seconds that a request waits for the store
 PAUSE = 30.0  # seconds until a store that has failed is tried again
 
 
@@ -50,7 +51,7 @@ class GuardedStore:
         fallback: Store | None = None,
         on_outage: Callable[[str], None] = _uncounted,
         on_overruled: OnOverruled = unheard,
-        time_limit: float = 0.25,
+        time_limit: float = TIME_LIMIT,
         pause: float = PAUSE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
