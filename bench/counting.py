@@ -18,9 +18,8 @@ from typing import Any
 from bench import report, traces
 from bench.conversation import chat_body
 from bench.processes import ROOT, BenchmarkFailed
-from bench.replay import TENANT, Accuracy, Observation, accuracy, counting_parts, replay, surely
+from bench.replay import TENANT, Accuracy, Observation, accuracy, count, counting_parts, replay, surely
 from bench.traces import Conversation
-from proxy import messages
 from proxy.counting.counter import Counter
 from proxy.usage import Usage
 
@@ -127,7 +126,7 @@ async def _round(number: int) -> Speed:
 
 async def _milliseconds(counter: Counter, body: bytes) -> float:
     began = perf_counter()
-    counted = await counter.count(TENANT, messages.read(body, compressed=False))
+    counted = await count(counter, body)
     took = perf_counter() - began
     surely(counted)
     counter.record(TENANT, counted, Usage(counted.count.tokens, 0))

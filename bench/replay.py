@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -114,10 +115,18 @@ def surely(counted: Counted) -> Prompt:
     return counted.prompt
 
 
+async def count(counter: Counter, body: bytes) -> Counted:
+    """As a request is counted, with all that the store knows of it."""
+    chat = messages.read(body, compressed=False)
+    if (split := await counter.split(TENANT, chat)) is not None:
+        await asyncio.gather(*counter.recalling(chat, split))
+    return await counter.count(chat, split)
+
+
 async def _observed(
     counter: Counter, conversation: Conversation, number: int, request: Request
 ) -> Observation:
-    counted = await counter.count(TENANT, messages.read(request.body, compressed=False))
+    counted = await count(counter, request.body)
     prompt = surely(counted)
     cold = anchors.count(prompt, Known(first_calibration(manner(conversation.model).factor)))
     counter.record(TENANT, counted, request.bill)

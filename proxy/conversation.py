@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
+from proxy.fold.history import home_in
 from proxy.messages import Names
 
 LONGEST_ID = 200
@@ -121,7 +122,7 @@ def _presentable(said: bytes) -> str:
 
 def _by_content(chain: Sequence[bytes], hint: object) -> str:
     """Many conversations may share a cache key, so it only helps to tell apart what begins alike."""
-    beginning = chain[min(1, len(chain) - 1)]
+    beginning = home_in(chain)
     if isinstance(hint, str) and hint:
         return "content-" + _digest(beginning + hint.encode())
     return "content-" + beginning.hex()

@@ -105,7 +105,7 @@ class Folding:
         policy = self._policies.fold(
             request.sized.window.known, request.wishes, room, may_start=_may_start(request)
         )
-        plainly = await self._forms.is_plain(request.sized.model)
+        plainly = self._forms.is_plain(request.sized.model)
         weighing = Weighing(request, self._sizing, policy, plainly=plainly)
         for fold in await self._known(request, weighing.history):
             weighing.add(fold)
@@ -113,12 +113,13 @@ class Folding:
 
     async def _known(self, request: Request, history: History) -> list[Fold]:
         if not self._settings.on_prefix:
-            known = await self._folds.known(request.tenant, history)
+            known = await self._folds.known(request.tenant, history, recalled=request.recalled)
             in_use = request.found.lane.fold if request.found else None
             if in_use is None or any(fold.id == in_use for fold in known):
                 return known
         # Those too that have seen the instructions. What is in use stays, whatever is set today.
-        return await self._folds.known(request.tenant, history, request.beside)
+        recalled = request.recalled and self._settings.on_prefix
+        return await self._folds.known(request.tenant, history, request.beside, recalled=recalled)
 
     async def _sending(self, weighing: Weighing, decided: Plan) -> Sending:
         fold = chosen(decided)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from proxy.fold.assemble import belongs
-from proxy.fold.history import History
+from proxy.fold.history import History, home_in
 from proxy.fold.record import Fold, address_of, from_bytes, to_bytes
-from proxy.ports import Space, Store
+from proxy.ports import HOME_SIZE, Space, Store
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
@@ -15,6 +15,8 @@ from proxy.store.writing import LateWriter
 REMEMBERED = 1024
 # Of a history's chain, from its end: folds leave a short tail, so the deepest one is never far from there.
 ASKED_FOR = 4096
+# And before anything is known of the request: what others have made since this process has seen it last.
+NEWEST = 64
 _RENEWED_EVERY = 24 * 3600.0
 
 
@@ -25,13 +27,35 @@ class Folds:
         self._ttl = ttl
         self._renewed: Recent[bytes, float] = Recent(REMEMBERED)
         self._remembered: Recent[bytes, Fold] = Recent(REMEMBERED)
+        # Ends of histories of which all folds were looked for.
+        self._searched: Recent[bytes, bool] = Recent(16 * REMEMBERED)
 
-    async def known(self, tenant: bytes, history: History, beside: bytes | None = None) -> list[Fold]:
+    def recalling(
+        self, tenant: bytes, chain: Sequence[bytes], beside: bytes | None = None
+    ) -> Awaitable[None] | None:
+        """Look for the newest folds of a history, where there may be some that are not remembered."""
+        addresses = _addresses(chain[1:][-NEWEST:], beside)
+        missing = [address for address in addresses if tenant + address not in self._remembered]
+        return self._recall(tenant, chain, missing) if missing else None
+
+    async def known(
+        self, tenant: bytes, history: History, beside: bytes | None = None, *, recalled: bool = False
+    ) -> list[Fold]:
         """All that belong to this history, and to what stands beside it. What is not remembered is asked of
-        the store every time: another worker may have made it a moment ago.
+        the store every time, unless it was `recalled` just now: another worker may have made it meanwhile.
         """
-        found = await self._found(tenant, _addresses(history.chain[1:][-ASKED_FOR:], beside))
-        return [fold for fold in found if belongs(fold, history)]
+        since = self._searched_up_to(tenant, history.chain)
+        end = max(0, len(history.chain) - NEWEST) if recalled else len(history.chain)
+        unasked = history.chain[max(1, since - NEWEST) : end]
+        missing = [
+            each for each in _addresses(unasked[-ASKED_FOR:], beside) if tenant + each not in self._remembered
+        ]
+        if missing:
+            await self._recall(tenant, history.chain, missing)
+        self._searched.put(tenant + history.chain[-1], True)
+        addresses = _addresses(history.chain[1:][-ASKED_FOR:], beside)
+        found = (self._remembered.get(tenant + address) for address in addresses)
+        return [fold for fold in found if fold is not None and belongs(fold, history)]
 
     def at_hand(self, tenant: bytes, prefix: bytes | None, beside: bytes | None = None) -> Fold | None:
         """Without asking the store."""
@@ -40,9 +64,12 @@ class Folds:
                 return fold
         return None
 
-    async def at(self, tenant: bytes, prefix: bytes, beside: bytes | None = None) -> Fold | None:
+    async def at(self, tenant: bytes, home: bytes, prefix: bytes, beside: bytes | None = None) -> Fold | None:
         """A fold of just this prefix, if another has made it."""
-        return next(iter(await self._found(tenant, _addresses([prefix], beside))), None)
+        if (fold := self.at_hand(tenant, prefix, beside)) is None:
+            await self._ask(tenant, home, _addresses([prefix], beside))
+            fold = self.at_hand(tenant, prefix, beside)
+        return fold
 
     def used(self, tenant: bytes, fold: Fold, now: float) -> None:
         """What is in use is kept: its time begins anew, written once in a while."""
@@ -51,24 +78,32 @@ class Folds:
         if renewed is None or now - renewed >= _RENEWED_EVERY:
             self._renewed.put(key, now)
             if renewed is not None or now - fold.created >= _RENEWED_EVERY:
-                self._later.later(tenant, Space.FOLDS, {fold.address: to_bytes(fold)}, ttl=self._ttl())
+                self._later.later(tenant, Space.FOLDS, {_key(fold): to_bytes(fold)}, ttl=self._ttl())
 
     async def keep(self, tenant: bytes, fold: Fold) -> Fold:
         """The fold that is used for this prefix from now on: this one, or another's that was there before."""
-        stored = await self._store.put_new(tenant, Space.FOLDS, fold.address, to_bytes(fold), ttl=self._ttl())
+        stored = await self._store.put_new(tenant, Space.FOLDS, _key(fold), to_bytes(fold), ttl=self._ttl())
         winner = _fold_of(fold.address, stored) or fold
         self._remembered.put(tenant + fold.address, winner)
         return winner
 
-    async def _found(self, tenant: bytes, addresses: Sequence[bytes]) -> Iterable[Fold]:
-        found = {name: fold for name in addresses if (fold := self._remembered.get(tenant + name))}
-        missing = [name for name in addresses if name not in found]
-        stored = await self._store.get(tenant, Space.FOLDS, missing) if missing else {}
-        for name, value in stored.items():
-            if (fold := _fold_of(name, value)) is not None:
-                found[name] = fold
-                self._remembered.put(tenant + name, fold)
-        return found.values()
+    def _searched_up_to(self, tenant: bytes, chain: Sequence[bytes]) -> int:
+        lengths = range(len(chain) - 1, max(0, len(chain) - 1 - NEWEST), -1)
+        return next((length for length in lengths if tenant + chain[length] in self._searched), 0)
+
+    async def _recall(self, tenant: bytes, chain: Sequence[bytes], addresses: Sequence[bytes]) -> None:
+        await self._ask(tenant, home_in(chain), addresses)
+
+    async def _ask(self, tenant: bytes, home: bytes, addresses: Sequence[bytes]) -> None:
+        stored = await self._store.get(tenant, Space.FOLDS, [home + address for address in addresses])
+        for key, value in stored.items():
+            address = key[HOME_SIZE:]
+            if (fold := _fold_of(address, value)) is not None:
+                self._remembered.put(tenant + address, fold)
+
+
+def _key(fold: Fold) -> bytes:
+    return fold.home + fold.address
 
 
 def _addresses(prefixes: Sequence[bytes], beside: bytes | None) -> list[bytes]:

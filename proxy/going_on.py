@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import msgspec
 
 from proxy.counting.anchors import Basis
@@ -29,8 +31,11 @@ class Forms:
     def __init__(self, refused: Kept[Plain]) -> None:
         self._refused = refused
 
-    async def is_plain(self, model: str) -> bool:
-        await self._refused.recall(model)
+    def recalling(self, model: str) -> list[Awaitable[None]]:
+        """A question for what another has found out."""
+        return self._refused.recalling(model)
+
+    def is_plain(self, model: str) -> bool:
         return self._refused.get(model) is not None
 
     def refuse(self, model: str) -> None:
@@ -63,10 +68,10 @@ class GoingOn:
         if fold is None or fold.id != lane.fold or fold.covers >= line.length:
             return None
         history = unsized(line)
-        chat = folded(request.chat, history, fold, plainly=await self._forms.is_plain(request.sized.model))
+        chat = folded(request.chat, history, fold, plainly=self._forms.is_plain(request.sized.model))
         if chat is None or not goes_on_whole(history, fold):
             return None
-        sized = await self._sizing.size(request.tenant, chat, request.wishes.threshold)
+        sized = await self._sizing.size_form(request.sized, chat, request.wishes.threshold)
         count, budget = sized.counted.count, request.sized.budget
         if count.basis is not Basis.ANCHORED or budget.past_hard(count):
             return None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from proxy.counting.estimate import Estimate
-from proxy.counting.prompt import OUTSIDE_THE_CHAIN
+from proxy.counting.prompt import OUTSIDE_THE_CHAIN, Named
 from proxy.counting.recollection import Measured
-from proxy.fold.history import History, Turn, beginning, linked
+from proxy.fold.history import History, Turn, beginning, home_in, linked
 from proxy.fold.identity import Said, said
 from proxy.recent import Recent
 
@@ -23,55 +24,76 @@ _REACH = 64
 _INLINE_BYTES = 32 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The spoken messages of a request, in their order: what each says, and the chain that they make."""
+class Parts(Protocol):
+    """A request in its messages, whether they are counted or not."""
 
-    measured: Measured
-    said: Sequence[Said]
-    chain: Sequence[bytes]
+    @property
+    def array(self) -> bytes: ...
+
+    @property
+    def ends(self) -> Sequence[int]: ...
+
+    @property
+    def messages(self) -> Sequence[Named]: ...
+
+    @property
+    def chain(self) -> Sequence[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the spoken messages of a request say, in their order, and the chain that they make: no byte of
+    what was said.
+    """
+
+    said: Sequence[Said] = ()
+    chain: Sequence[bytes] = ()
 
     @property
     def length(self) -> int:
         return len(self.said)
 
+    @property
+    def home(self) -> bytes:
+        """Where all that is kept of the conversation lies."""
+        return home_in(self.chain)
+
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What is remembered of a line: no byte of what was said."""
+class Line(Told):
+    """The same with the messages themselves, which have been counted."""
 
-    said: Sequence[Said] = ()
-    chain: Sequence[bytes] = ()
+    measured: Measured = field(kw_only=True)
 
 
 class Histories:
     def __init__(self, pool: Executor) -> None:
         self._pool = pool
-        self._lines: Recent[bytes, _Told] = Recent(REMEMBERED_LINES)
+        self._lines: Recent[bytes, Told] = Recent(REMEMBERED_LINES)
         self._said: Recent[bytes, Said] = Recent(REMEMBERED_MESSAGES)
 
-    async def line(self, tenant: bytes, measured: Measured) -> Line | None:
+    async def told(self, tenant: bytes, parts: Parts) -> Told | None:
         """None where the messages cannot be told apart: such a request is forwarded as it came."""
-        if len(measured.ends) != len(measured.messages) or not measured.messages:
+        if len(parts.ends) != len(parts.messages) or not parts.messages:
             return None
-        known, length = self._longest_known(measured.prompt.chain)
-        new = last_spoken(measured, measured.prompt.length - length)
-        told = _extended(tenant, known, length, await self._said_in(tenant, measured, new))
-        self._lines.put(measured.prompt.chain[-1], told)
-        return Line(measured, told.said, told.chain)
+        known, length = self._longest_known(parts.chain)
+        new = last_spoken(parts, len(parts.chain) - 1 - length)
+        told = _extended(tenant, known, length, await self._said_in(tenant, parts, new))
+        self._lines.put(parts.chain[-1], told)
+        return told
 
-    def _longest_known(self, exact: Sequence[bytes]) -> tuple[_Told, int]:
+    def _longest_known(self, exact: Sequence[bytes]) -> tuple[Told, int]:
         """The two chains have the same length: one names what is said, the other every byte of it."""
         for length in range(len(exact) - 1, max(0, len(exact) - 1 - _REACH), -1):
             if (told := self._lines.get(exact[length])) is not None:
                 return told, length
-        return _Told(), 0
+        return Told(), 0
 
-    async def _said_in(self, tenant: bytes, measured: Measured, places: Sequence[int]) -> list[Said]:
-        digests = [measured.messages[place].digest for place in places]
+    async def _said_in(self, tenant: bytes, parts: Parts, places: Sequence[int]) -> list[Said]:
+        digests = [parts.messages[place].digest for place in places]
         found = {digest: each for digest in digests if (each := self._said.get(digest)) is not None}
         unread = {
-            digest: raw_of(measured, place)
+            digest: raw_of(parts, place)
             for digest, place in zip(digests, places, strict=True)
             if digest not in found
         }
@@ -89,11 +111,15 @@ def _read(tenant: bytes, raws: Mapping[bytes, bytes]) -> dict[bytes, Said]:
     return {digest: said(raw, tenant) for digest, raw in raws.items()}
 
 
-def _extended(tenant: bytes, known: _Told, length: int, added: Sequence[Said]) -> _Told:
+def line_of(told: Told, measured: Measured) -> Line:
+    return Line(told.said, told.chain, measured=measured)
+
+
+def _extended(tenant: bytes, known: Told, length: int, added: Sequence[Said]) -> Told:
     chain = [*known.chain[: length + 1]] or [beginning(tenant)]
     for each in added:
         chain.append(linked(chain[-1], each.identity))
-    return _Told([*known.said[:length], *added], chain)
+    return Told([*known.said[:length], *added], chain)
 
 
 def history_of(
@@ -128,21 +154,21 @@ def _size(tokens: float) -> int:
     return max(1, round(tokens))
 
 
-def raw_of(measured: Measured, place: int) -> bytes:
+def raw_of(parts: Parts, place: int) -> bytes:
     """A message in the client's own bytes."""
-    return measured.array[_start(measured, place) : measured.ends[place]].lstrip(b" \t\r\n,")
+    return parts.array[_start(parts, place) : parts.ends[place]].lstrip(b" \t\r\n,")
 
 
-def _start(measured: Measured, place: int) -> int:
-    return measured.ends[place - 1] if place else 1  # after the bracket
+def _start(parts: Parts, place: int) -> int:
+    return parts.ends[place - 1] if place else 1  # after the bracket
 
 
-def last_spoken(measured: Measured, count: int) -> list[int]:
+def last_spoken(parts: Parts, count: int) -> list[int]:
     """Where the last so many spoken messages stand."""
     places: list[int] = []
-    for place in range(len(measured.messages) - 1, -1, -1):
+    for place in range(len(parts.messages) - 1, -1, -1):
         if len(places) == count:
             break
-        if measured.messages[place].role not in OUTSIDE_THE_CHAIN:
+        if parts.messages[place].role not in OUTSIDE_THE_CHAIN:
             places.append(place)
     return places[::-1]

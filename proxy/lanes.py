@@ -7,7 +7,7 @@ begin alike), and an edited or regenerated one goes on from the very place where
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from proxy.conversation import BY_CONTENT, Conversation
 from proxy.counting.prompt import ANSWERED_BY
-from proxy.histories import Line
+from proxy.histories import Told
 from proxy.ports import Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
@@ -94,29 +94,35 @@ class Lanes:
         self._ends: Recent[bytes, Lane] = Recent(REMEMBERED)
         self._tips: Recent[str, bytes] = Recent(REMEMBERED)
 
-    async def find(self, tenant: bytes, conversation: Conversation, line: Line) -> Found:
+    def recalling(self, tenant: bytes, told: Told) -> Awaitable[None] | None:
+        """Ask the store, where another may have answered the line's last request."""
+        found = self.remembered(told)
+        return self._recall(tenant, told, found) if others_answered(told, found) else None
+
+    def find(self, conversation: Conversation, line: Told) -> Found:
         """By the longest beginning that it shares with a request that was answered."""
-        found = self._remembered(line)
-        if _others_answered(line, found):
-            stored = await self._stored(tenant, line)
-            if stored is not None and (found is None or stored.length > found.length):
-                found = stored
-        if found is not None:
+        if (found := self.remembered(line)) is not None:
             return self._going_on(found, line)
         if (trimmed := self._trimmed(line)) is not None and _may_be_called(conversation, trimmed):
             return Found(trimmed, Relation.TRIMMED)
         lane = Lane(id=secrets.token_hex(8), conversation=conversation.id, began=self._clock())
         return Found(lane, Relation.NEW)
 
-    def keep(self, tenant: bytes, line: Line, lane: Lane) -> None:
+    def remembered(self, line: Told) -> Lane | None:
+        for length in range(line.length, max(0, line.length - _REACH), -1):
+            if (lane := self._lanes.get(line.chain[length])) is not None:
+                return lane
+        return None
+
+    def keep(self, tenant: bytes, line: Told, lane: Lane) -> None:
         """After an answer: how the line stands now."""
         self._lanes.put(line.chain[-1], lane)
         self._tips.put(lane.id, line.chain[-1])
         if (end := _pair(line, line.length)) is not None:
             self._ends.put(end, lane)
-        self._store.later(tenant, Space.LANES, {line.chain[-1]: _write(lane)}, ttl=self._ttl())
+        self._store.later(tenant, Space.LANES, {line.home + line.chain[-1]: _write(lane)}, ttl=self._ttl())
 
-    def _going_on(self, found: Lane, line: Line) -> Found:
+    def _going_on(self, found: Lane, line: Told) -> Found:
         if found.length == line.length:
             return Found(found, Relation.REPEATED)
         tip = self._tips.get(found.id)
@@ -125,26 +131,20 @@ class Lanes:
         # Both can be read again, so each has a name.
         return Found(replace(found, id=secrets.token_hex(8)), Relation.BRANCHED)
 
-    def _remembered(self, line: Line) -> Lane | None:
-        for length in range(line.length, max(0, line.length - _REACH), -1):
-            if (lane := self._lanes.get(line.chain[length])) is not None:
-                return lane
-        return None
-
-    async def _stored(self, tenant: bytes, line: Line) -> Lane | None:
-        lengths = range(line.length, max(0, line.length - _ASKED_FOR), -1)
-        values = await self._store.get(tenant, Space.LANES, [line.chain[length] for length in lengths])
-        for length in lengths:
-            stored = values.get(line.chain[length])
+    async def _recall(self, tenant: bytes, line: Told, known: Lane | None) -> None:
+        shortest = max(known.length if known is not None else 0, line.length - _ASKED_FOR)
+        keys = {length: line.home + line.chain[length] for length in range(line.length, shortest, -1)}
+        values = await self._store.get(tenant, Space.LANES, list(keys.values()))
+        for length, key in keys.items():
+            stored = values.get(key)
             lane = lane_from(stored) if stored is not None else None
             # One that stands elsewhere than it says was never written by us.
             if lane is not None and lane.length == length:
                 self._lanes.put(line.chain[length], lane)
                 self._tips.put(lane.id, line.chain[length])
-                return lane
-        return None
+                return
 
-    def _trimmed(self, line: Line) -> Lane | None:
+    def _trimmed(self, line: Told) -> Lane | None:
         """What was last said in a known line stands in this one too, behind another beginning."""
         for end in range(line.length, max(1, line.length - _NEAR_THE_END), -1):
             pair = _pair(line, end)
@@ -158,14 +158,14 @@ def _may_be_called(conversation: Conversation, lane: Lane) -> bool:
     return conversation.source == BY_CONTENT or conversation.id == lane.conversation
 
 
-def _others_answered(line: Line, found: Lane | None) -> bool:
+def others_answered(line: Told, found: Lane | None) -> bool:
     """From one request to the next a line grows by one answer; the first request has none before it."""
     if found is None:
         return line.length > 1
     return sum(each.role == ANSWERED_BY for each in line.said[found.length :]) > 1
 
 
-def unused_folds(lane: Lane, line: Line) -> int:
+def unused_folds(lane: Lane, line: Told) -> int:
     """How many were made in vain: the last one too, if it was for a beginning that the line no longer has."""
     in_vain = lane.making is not None and lane.making not in line.chain
     return lane.unused + in_vain
@@ -179,7 +179,7 @@ def lane_from(stored: bytes) -> Lane | None:
         return None
 
 
-def _pair(line: Line, end: int) -> bytes | None:
+def _pair(line: Told, end: int) -> bytes | None:
     """Names two turns in a row, whatever stands before them; the tenant is in their identities."""
     if end < 2:
         return None

@@ -215,6 +215,7 @@ class Maker:
         plainer = wording.record_messages(text, "user", before_user=before_user) if text else ()
         return Fold(
             id=self._name(),
+            home=job.history.home,
             prefix=job.prefix_value,
             covers=job.cut.covers,
             kept=job.cut.kept,

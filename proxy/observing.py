@@ -76,6 +76,7 @@ class Observing:
         told += cut.base.summary_tokens if cut.base else 0
         fold = Fold(
             id=f"observed-{secrets.token_hex(8)}",
+            home=history.home,
             prefix=history.chain[cut.covers],
             covers=cut.covers,
             kept=cut.kept,

@@ -59,7 +59,9 @@ class Orders:
         if lane.making in known or not self._workshop.is_fresh(lane.making_until):
             return False
         # Whoever was at it may have died.
-        return await self._workshop.is_made_elsewhere(request.tenant, lane.making, request.beside)
+        return await self._workshop.is_made_elsewhere(
+            request.tenant, weighing.history.home, lane.making, request.beside
+        )
 
     def _prefix(self, weighing: Weighing, cut: Cut, sent_with: Fold | None) -> Prefix | None:
         """What the upstream has seen last of what is to be folded, where a summary may be asked for on it."""

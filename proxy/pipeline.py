@@ -1,4 +1,4 @@
-"""The way of a chat request: receive, identify, count, decide, assemble, forward, relay, record."""
+"""The way of a chat request: receive, identify, recall, count, decide, assemble, forward, relay, record."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ import structlog
 from proxy import messages
 from proxy.announcing import actions, announcement, warnings
 from proxy.books import Books
-from proxy.conversation import conversation_of
+from proxy.conversation import Conversation, conversation_of
+from proxy.counting.measuring import Split
 from proxy.counting.once import Once
 from proxy.decoding import NotDecodable, decoder_for
 from proxy.exchange import Exchange, Size, Stage
 from proxy.fold.history import beginning
 from proxy.folding import Folding, refused_as_larger
 from proxy.headers import Headers, first, replaced, to_upstream
-from proxy.histories import Histories, Line
+from proxy.histories import Histories, Told, line_of
 from proxy.identify import Tenants, credentials_in
 from proxy.lanes import Lanes, Relation
 from proxy.messages import ChatRequest
 from proxy.metrics import Metrics
 from proxy.observing import Observing
+from proxy.recalling import Recalling
 from proxy.refusal import Refusal, refusal_in
 from proxy.relay import Client, relay
 from proxy.request import Request, Wishes
 from proxy.sending import Sending, as_it_came
-from proxy.sizing import Sized, Sizing
+from proxy.sizing import Sizing
 from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.watching import Watch, watch
 from proxy.windows.asking import Asking
@@ -62,11 +64,22 @@ class Rooms:
     tenants: Tenants
     sizing: Sizing
     histories: Histories
+    recalling: Recalling
     lanes: Lanes
     folding: Folding
     observing: Observing
     books: Books
     asking: Asking | None  # None where the upstream is not to be asked about itself
+
+
+@dataclass(frozen=True, slots=True)
+class _Identified:
+    """Whose request it is, of which conversation, and what each of its messages says."""
+
+    tenant: bytes
+    split: Split | None  # None where it cannot be told apart
+    told: Told | None
+    conversation: Conversation
 
 
 @dataclass(slots=True)
@@ -98,7 +111,10 @@ class ChatPipeline:
     async def run(self, incoming: Incoming, client: Client, exchange: Exchange) -> None:
         began = perf_counter()
         chat = self._receive(incoming, exchange)
-        request = await self._identify_and_count(incoming, chat, exchange)
+        named = await self._identify(incoming, chat)
+        recalled = await self._recall(chat, named, incoming.wishes)
+        request = await self._count(incoming, chat, named, recalled=recalled)
+        exchange.counting = perf_counter() - began
         sending = await self._decide(request)
         self._note(exchange, request, sending)
         exchange.spent(Stage.PREPARE, began + sending.waited)
@@ -118,31 +134,47 @@ class ChatPipeline:
         exchange.model, exchange.streams = chat.model, chat.streams
         return chat
 
-    async def _identify_and_count(self, incoming: Incoming, chat: ChatRequest, exchange: Exchange) -> Request:
+    async def _identify(self, incoming: Incoming, chat: ChatRequest) -> _Identified:
         tenant = self._rooms.tenants.of(incoming.headers, incoming.target)
-        began = perf_counter()
-        sized = await self._rooms.sizing.size(tenant, chat, incoming.wishes.threshold)
-        exchange.counting = perf_counter() - began
-        line = await self._line(tenant, sized)
-        chain = line.chain if line is not None else (beginning(tenant),)
-        conversation = conversation_of(incoming.headers, chat.names, chain)
-        credentials, query = credentials_in(incoming.headers), incoming.target.partition(b"?")[2]
-        request = Request(chat, tenant, sized, conversation, incoming.wishes, credentials, query, line)
-        return await self._found(request)
+        split = await self._rooms.sizing.split(tenant, chat)
+        told = await self._told(tenant, split)
+        chain = told.chain if told is not None else (beginning(tenant),)
+        return _Identified(tenant, split, told, conversation_of(incoming.headers, chat.names, chain))
 
-    async def _line(self, tenant: bytes, sized: Sized) -> Line | None:
-        measured = sized.counted.measured
+    async def _told(self, tenant: bytes, split: Split | None) -> Told | None:
         try:
-            return await self._rooms.histories.line(tenant, measured) if measured is not None else None
+            return await self._rooms.histories.told(tenant, split.parts) if split is not None else None
         except Exception as failure:  # noqa: BLE001 - the request is worth more than its history
             self._log_once("read a history", failure)
             return None
 
-    async def _found(self, request: Request) -> Request:
+    async def _recall(self, chat: ChatRequest, named: _Identified, wishes: Wishes) -> bool:
+        try:
+            return await self._rooms.recalling.recall(
+                named.tenant, chat, named.split, named.told, wishes.mode
+            )
+        except Exception as failure:  # noqa: BLE001 - then what this process knows by itself must do
+            self._log_once("recall", failure)
+            return False
+
+    async def _count(
+        self, incoming: Incoming, chat: ChatRequest, named: _Identified, *, recalled: bool
+    ) -> Request:
+        tenant, wishes = named.tenant, incoming.wishes
+        sized = await self._rooms.sizing.size(tenant, chat, named.split, wishes.threshold)
+        measured, told = sized.counted.measured, named.told
+        line = line_of(told, measured) if told is not None and measured is not None else None
+        credentials, query = credentials_in(incoming.headers), incoming.target.partition(b"?")[2]
+        request = Request(
+            chat, tenant, sized, named.conversation, wishes, credentials, query, line, recalled=recalled
+        )
+        return self._found(request)
+
+    def _found(self, request: Request) -> Request:
         if request.line is None or request.wishes.mode == "off":
             return request
         try:
-            found = await self._rooms.lanes.find(request.tenant, request.conversation, request.line)
+            found = self._rooms.lanes.find(request.conversation, request.line)
             if found.relation is Relation.TRIMMED:  # it keeps the name that it had
                 called = replace(request.conversation, id=found.lane.conversation)
                 return replace(request, found=found, conversation=called)
@@ -205,7 +237,9 @@ class ChatPipeline:
         request = attempt.request
         if request.wishes.mode != "compress" or not self._learn_from_refusal(attempt, refusal):
             return None
-        sized = await self._rooms.sizing.size(request.tenant, request.chat, request.wishes.threshold)
+        split = await self._rooms.sizing.split(request.tenant, request.chat)
+        threshold = request.wishes.threshold
+        sized = await self._rooms.sizing.size(request.tenant, request.chat, split, threshold)
         request = refused_as_larger(replace(request, sized=sized), attempt.sending, asked)
         return await self._in_another_form(attempt, request, "overflow")
 

@@ -9,6 +9,12 @@ from typing import Protocol
 # What belongs to no caller: what was learned of models and upstreams, and the server's own secret.
 NOBODY = b""
 
+# A key of these spaces begins with its home: what lies in one home is asked for together, so a store that is
+# spread over several servers keeps it on one of them.
+HOME_SIZE = 16
+# What many conversations of a caller share.
+COMMON = bytes(HOME_SIZE)
+
 
 class Space(StrEnum):
     """The kinds of things that a store keeps; keys of one never meet keys of another."""
@@ -22,6 +28,9 @@ class Space(StrEnum):
     LANES = "lanes"  # a conversation → what is known of it
     CLAIMS = "claims"  # a piece of work → who is at it
     SERVER = "server"  # the server's secret
+
+
+HOMED = frozenset({Space.COUNTS, Space.ANCHORS, Space.FOLDS, Space.LANES})
 
 
 class StoreUnavailable(Exception):
@@ -39,8 +48,8 @@ class Store(Protocol):
         ...
 
     async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
-        """Keep values for `ttl` seconds; all of them or none. A value that is there is replaced, unless it
-        is kept for good.
+        """Keep values for `ttl` seconds; of one home all or none. A value that is there is replaced, unless
+        it is kept for good.
         """
         ...
 

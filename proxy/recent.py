@@ -17,6 +17,9 @@ class Recent(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
     def get(self, key: K) -> V | None:
         value = self._values.get(key)
         if value is not None:

@@ -17,7 +17,7 @@ import msgspec
 from proxy.counting.prompt import OUTSIDE_THE_CHAIN
 from proxy.histories import Line, last_spoken, raw_of
 from proxy.lanes import Entry, Lane, lane_from
-from proxy.ports import Space
+from proxy.ports import HOME_SIZE, Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
@@ -38,7 +38,7 @@ class Tip(msgspec.Struct, frozen=True, array_like=True):
     """The newest request of a lane."""
 
     lane: str
-    chain: bytes
+    key: bytes  # under which it is kept
     length: int
     at: float
 
@@ -101,8 +101,8 @@ class Records:
 
     async def name(self, tenant: bytes, line: Line, lane: Lane) -> None:
         """Find the lane by its conversation from now on."""
-        key = _named(lane.conversation)
-        tip = Tip(lane.id, line.chain[-1], line.length, self._clock())
+        key = _named(tenant, lane.conversation)
+        tip = Tip(lane.id, line.home + line.chain[-1], line.length, self._clock())
         stored = await self._stored_tips(tenant, key)
         # Others name lanes of it at the same time: other workers in the store, other requests here.
         tips = _newest([tip, *(self._tips.get(tenant + key) or ()), *stored])
@@ -111,15 +111,15 @@ class Records:
 
     async def lanes(self, tenant: bytes, conversation: str) -> list[Tip]:
         """The lanes of a conversation, the newest first."""
-        return [*await self._stored_tips(tenant, _named(conversation))]
+        return [*await self._stored_tips(tenant, _named(tenant, conversation))]
 
     async def turns(self, tenant: bytes, tip: Tip) -> list[Spoken]:
         """All that was said in a lane, from the first turn on that has not expired."""
-        stored = (await self._store.get(tenant, Space.LANES, [tip.chain])).get(tip.chain)
+        stored = (await self._store.get(tenant, Space.LANES, [tip.key])).get(tip.key)
         lane = lane_from(stored) if stored is not None else None
         if lane is None:
             return []
-        entries = [entry for page in await self._pages(tenant, lane) for entry in page]
+        entries = [entry for page in await self._pages(tenant, tip.key[:HOME_SIZE], lane) for entry in page]
         raws = await self._store.get(tenant, Space.MESSAGES, list({entry.digest for entry in entries}))
         return [
             Spoken(number, entry.role, entry.at, entry.digest, raws.get(entry.digest))
@@ -133,10 +133,10 @@ class Records:
         except msgspec.MsgspecError:
             return ()
 
-    async def _pages(self, tenant: bytes, lane: Lane) -> list[tuple[Entry, ...]]:
+    async def _pages(self, tenant: bytes, home: bytes, lane: Lane) -> list[tuple[Entry, ...]]:
         pages, name = [lane.entries], lane.page
         while name is not None:
-            key = _page_of(name)
+            key = home + _page_of(name)
             stored = (await self._store.get(tenant, Space.LANES, [key])).get(key)
             try:
                 page = _read_page(stored) if stored is not None else Page(())
@@ -154,7 +154,7 @@ class Records:
         for number, entry in enumerate(added, since + 1):
             entries.append(entry)
             if len(entries) == PAGE:
-                pages[_page_of(line.chain[number])] = _write(Page(tuple(entries), page))
+                pages[line.home + _page_of(line.chain[number])] = _write(Page(tuple(entries), page))
                 entries, page = [], line.chain[number]
         if pages:
             self._store.later(tenant, Space.LANES, pages, ttl=self._ttl())
@@ -184,8 +184,12 @@ def _newest(tips: Sequence[Tip]) -> tuple[Tip, ...]:
     return tuple(newest.values())[:MOST_LANES]
 
 
-def _named(conversation: str) -> bytes:
-    return blake2b(conversation.encode(), digest_size=_DIGEST_SIZE, person=b"conversation").digest()
+def _named(tenant: bytes, conversation: str) -> bytes:
+    """A home of its own, since one name may hold several conversations. Keyed, so that nobody who sees the
+    store's keys can try names.
+    """
+    named = blake2b(conversation.encode(), digest_size=HOME_SIZE, key=tenant, person=b"conversation")
+    return named.digest()
 
 
 def _page_of(name: bytes) -> bytes:

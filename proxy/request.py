@@ -34,6 +34,7 @@ class Request:
     # None where its messages cannot be told apart, or nobody is to know of it.
     line: Line | None = None
     found: Found | None = None
+    recalled: bool = False  # the store has been asked for its newest folds
     # The upstream has refused it as so many times larger than it was counted.
     underrated: float = 1.0
 

@@ -31,6 +31,7 @@ from proxy.pipeline import ChatPipeline
 from proxy.pipeline import Rooms as Line
 from proxy.policies import Policies
 from proxy.ports import NOBODY, Space
+from proxy.recalling import Recalling
 from proxy.records import Records
 from proxy.settings import Settings
 from proxy.sizing import Shares, Sizing, manner_of
@@ -130,6 +131,7 @@ class Rooms:
             self._tenants,
             sizing,
             Histories(self._pool),
+            Recalling(sizing, lanes, self._folds, forms, on_prefix=settings.summarizer.on_prefix),
             lanes,
             folding,
             Observing(imagined, sizing, policies, self._tidings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +12,7 @@ from proxy.counting.anchors import Lesson
 from proxy.counting.counter import Counted, Counter, Manner
 from proxy.counting.framing import Scheme
 from proxy.counting.images import DEFAULT_RULE
+from proxy.counting.measuring import Split
 from proxy.counting.vocabularies import DEFAULT
 from proxy.messages import ChatRequest
 from proxy.usage import Usage
@@ -67,13 +68,33 @@ class Sizing:
         self._shares = shares
         self._models_read = models_read
 
-    async def size(self, tenant: bytes, chat: ChatRequest, threshold: float | None = None) -> Sized:
-        """`threshold` is the request's own wish."""
+    async def split(self, tenant: bytes, chat: ChatRequest) -> Split | None:
+        """A request in its messages; None where they cannot be told apart. It is not counted yet."""
         if not self._models_read.is_set():
             await self._patiently()
+        return await self._counter.split(tenant, chat)
+
+    def recalling(self, chat: ChatRequest, split: Split | None) -> list[Awaitable[None]]:
+        """Questions to the store, where others may know more of the request or its model."""
+        questions = self._windows.recalling(chat.model or "")
+        return questions if split is None else [*questions, *self._counter.recalling(chat, split)]
+
+    async def size(
+        self, tenant: bytes, chat: ChatRequest, split: Split | None, threshold: float | None = None
+    ) -> Sized:
+        """`threshold` is the request's own wish."""
+        return self._sized(tenant, chat, await self._counter.count(chat, split), threshold)
+
+    async def size_form(self, came: Sized, chat: ChatRequest, threshold: float | None = None) -> Sized:
+        """Another form of a request. Nobody is asked: what is new in it is our own, and counted faster than
+        it is asked for.
+        """
+        prompt = came.counted.prompt
+        split = await self._counter.split(came.tenant, chat, prompt)
+        return self._sized(came.tenant, chat, await self._counter.count(chat, split, prompt), threshold)
+
+    def _sized(self, tenant: bytes, chat: ChatRequest, counted: Counted, threshold: float | None) -> Sized:
         model = chat.model or ""
-        await self._windows.recall(model)
-        counted = await self._counter.count(tenant, chat)
         window = self._windows.of(model)
         allowed = budget(window.window, chat.answer_limit, self._shares.policy_for(window.known, threshold))
         return Sized(tenant, model, counted, window, allowed, chat.answer_limit)

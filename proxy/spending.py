@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from proxy.ports import Space
+from proxy.ports import COMMON, Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
 _CALLERS = 4096
 _DAY = 24 * 3600.0
-_KEY = b"summary tokens of day %d"
 
 
 @dataclass(slots=True)
@@ -40,13 +39,13 @@ class Spending:
         spent.tokens += tokens
         self._spent.put(tenant, spent)
         value = msgspec.msgpack.encode(spent.tokens)
-        self._store.later(tenant, Space.LANES, {_KEY % spent.day: value}, ttl=2 * _DAY)
+        self._store.later(tenant, Space.LANES, {_key(spent.day): value}, ttl=2 * _DAY)
 
     async def recall(self, tenant: bytes) -> None:
         """What was spent before this process began, or by others."""
         if self._most is None or self._today(tenant) is not None:
             return
-        key = _KEY % self._day()
+        key = _key(self._day())
         stored = (await self._store.get(tenant, Space.LANES, [key])).get(key)
         try:
             tokens = msgspec.msgpack.decode(stored, type=int) if stored is not None else 0
@@ -61,3 +60,7 @@ class Spending:
 
     def _day(self) -> int:
         return int(self._clock() // _DAY)
+
+
+def _key(day: int) -> bytes:
+    return COMMON + b"summary tokens of day %d" % day

@@ -105,7 +105,7 @@ class Weighing:
             if chat is None:
                 self._folds.pop(fold.id, None)
                 return None
-            sized = await self._sizing.size(self.request.tenant, chat, self.request.wishes.threshold)
+            sized = await self._sizing.size_form(self.request.sized, chat, self.request.wishes.threshold)
             self._forms[fold.id] = Form(chat, self._scales.applied(sized), fold)
         return self._forms[fold.id]
 

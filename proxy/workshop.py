@@ -108,14 +108,16 @@ class Workshop:
         """As far as it has not been seen to refuse that."""
         return self._clock() >= (self._usual_way.get(_name(tenant, model)) or 0.0)
 
-    async def is_made_elsewhere(self, tenant: bytes, prefix: bytes, beside: bytes | None) -> bool:
+    async def is_made_elsewhere(
+        self, tenant: bytes, home: bytes, prefix: bytes, beside: bytes | None
+    ) -> bool:
         """Has another process laid claim to it, or been done with it a moment ago?"""
         holder = secrets.token_bytes(8)
         for address in (address_of(prefix, each) for each in (beside, None)):
             if not await self._store.claim(tenant, address, holder, ttl=_LOOKED_AFTER_EVERY):
                 return True
             await self._store.release(tenant, address, holder)
-        return await self._folds.at(tenant, prefix, beside) is not None
+        return await self._folds.at(tenant, home, prefix, beside) is not None
 
     def is_fresh(self, until: float) -> bool:
         """Of a time at which something should have been done."""
@@ -205,18 +207,21 @@ class Workshop:
     async def _claimed(self, order: Order) -> AsyncIterator[Fold | None]:
         """The work is ours to do; or what another process has made of it meanwhile."""
         holder = secrets.token_bytes(8)
-        prefix, beside = order.job.prefix_value, order.job.beside
         while not await self._claim(order, holder):
-            if (made := await self._folds.at(order.tenant, prefix, beside)) is not None:
+            if (made := await self._made_by_another(order)) is not None:
                 yield made
                 return
             await asyncio.sleep(_LOOKED_AFTER_EVERY)
         renewing = self._tasks.start(self._renew(order, holder), name="renew a claim")
         try:
-            yield await self._folds.at(order.tenant, prefix, beside)
+            yield await self._made_by_another(order)
         finally:
             renewing.cancel()
             await self._store.release(order.tenant, order.job.address, holder)
+
+    async def _made_by_another(self, order: Order) -> Fold | None:
+        job = order.job
+        return await self._folds.at(order.tenant, job.history.home, job.prefix_value, job.beside)
 
     async def _claim(self, order: Order, holder: bytes) -> bool:
         return await self._store.claim(order.tenant, order.job.address, holder, ttl=self._lease)

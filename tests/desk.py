@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.conversation import Conversation
-from proxy.histories import Histories, Line
-from proxy.lanes import Lanes
+from proxy.histories import Histories, Line, line_of
+from proxy.lanes import Found, Lanes
 from proxy.messages import ChatRequest
 from proxy.ports import Store
 from proxy.request import Request, Wishes
 from proxy.settings.sections import Compression
-from proxy.sizing import Shares, Sizing
+from proxy.sizing import Shares, Sized, Sizing
 from proxy.store.memory import MemoryStore
 from proxy.store.writing import LateWriter
 from proxy.windows.facts import KnownModel, ModelFacts, Origin
@@ -60,9 +60,21 @@ class Desk:
         return line
 
     async def maybe_line(self, chat: ChatRequest, tenant: bytes = ALICE) -> Line | None:
-        counted = await self.life.counter.count(tenant, chat)
-        assert counted.measured is not None
-        return await self.histories.line(tenant, counted.measured)
+        sized = await self.sized(chat, tenant)
+        assert sized.counted.measured is not None
+        told = await self.histories.told(tenant, sized.counted.measured)
+        return line_of(told, sized.counted.measured) if told is not None else None
+
+    async def sized(self, chat: ChatRequest, tenant: bytes = ALICE, threshold: float | None = None) -> Sized:
+        """With all that the store knows of it."""
+        split = await self.sizing.split(tenant, chat)
+        await asyncio.gather(*self.sizing.recalling(chat, split))
+        return await self.sizing.size(tenant, chat, split, threshold)
+
+    async def find(self, line: Line, conversation: str = "c", tenant: bytes = ALICE) -> Found:
+        if (question := self.lanes.recalling(tenant, line)) is not None:
+            await question
+        return self.lanes.find(called(conversation), line)
 
     async def request(
         self,
@@ -78,13 +90,13 @@ class Desk:
     async def request_of(
         self, chat: ChatRequest, wishes: Wishes = NO_WISHES, conversation: str = "c", tenant: bytes = ALICE
     ) -> Request:
-        sized = await self.sizing.size(tenant, chat, wishes.threshold)
+        sized = await self.sized(chat, tenant, wishes.threshold)
         assert sized.counted.measured is not None
-        line = await self.histories.line(tenant, sized.counted.measured)
-        assert line is not None
-        named = called(conversation)
-        found = await self.lanes.find(tenant, named, line)
-        return Request(chat, tenant, sized, named, wishes, [], b"", line, found)
+        told = await self.histories.told(tenant, sized.counted.measured)
+        assert told is not None
+        line = line_of(told, sized.counted.measured)
+        found = await self.find(line, conversation, tenant)
+        return Request(chat, tenant, sized, called(conversation), wishes, [], b"", line, found)
 
 
 class Quarters(Letters):

@@ -22,7 +22,7 @@ from proxy.sending import Begun, Sending, as_it_came
 from proxy.tidings import Tidings
 from proxy.weighing import Form
 from tests.counting.peers import ALICE
-from tests.desk import MONTH, Desk, called, desk, said
+from tests.desk import MONTH, Desk, desk, said
 from tests.fold.chats import chat
 from tests.fold.lanes import fold_of
 
@@ -56,7 +56,7 @@ class Bookkeeping:
 
     async def lane(self, texts: list[str]) -> Lane:
         """As the next request finds it."""
-        found = await self.desk.lanes.find(ALICE, called("c"), await self.desk.line(said(*texts)))
+        found = await self.desk.find(await self.desk.line(said(*texts)))
         assert found.relation is not Relation.NEW
         return found.lane
 
@@ -109,9 +109,7 @@ async def test_of_whom_nothing_is_known_nothing_is_entered() -> None:
         request = await one.desk.request(said("one"))
         for stranger in (replace(request, line=None), replace(request, found=None)):
             assert await one.entered(stranger, as_it_came(stranger)) == []
-        assert (
-            await one.desk.lanes.find(ALICE, called("c"), await one.desk.line(said("one")))
-        ).relation is Relation.NEW
+        assert (await one.desk.find(await one.desk.line(said("one")))).relation is Relation.NEW
 
 
 async def test_a_conversation_that_fills_the_room_is_told_once_for_each_mark() -> None:

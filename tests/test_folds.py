@@ -29,6 +29,7 @@ def said(words: str, tenant: bytes = ALICE) -> History:
 def fold_of(of: History, covers: int, name: str = "f1") -> Fold:
     return Fold(
         id=name,
+        home=of.home,
         prefix=of.chain[covers],
         covers=covers,
         kept=(),
@@ -87,10 +88,10 @@ async def test_a_fold_that_has_seen_instructions_is_for_requests_with_the_same_o
     of = said("one two three")
     seen = await folds(store).keep(ALICE, replace(fold_of(of, 2, "seen"), beside=b"i" * 16))
     assert await folds(store).known(ALICE, of, b"i" * 16) == [seen]
-    assert await folds(store).at(ALICE, of.chain[2], b"i" * 16) == seen
+    assert await folds(store).at(ALICE, of.home, of.chain[2], b"i" * 16) == seen
     for others in (None, b"j" * 16):
         assert await folds(store).known(ALICE, of, others) == []
-        assert await folds(store).at(ALICE, of.chain[2], others) is None
+        assert await folds(store).at(ALICE, of.home, of.chain[2], others) is None
 
 
 async def test_a_fold_that_has_seen_instructions_leaves_the_others_their_place(store: MemoryStore) -> None:
@@ -111,18 +112,18 @@ async def test_all_folds_of_a_history_are_found(store: MemoryStore) -> None:
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\xc1", msgspec.msgpack.encode({"id": 5})])
 async def test_what_is_not_a_fold_is_a_miss(store: MemoryStore, junk: bytes) -> None:
     of = said("one two")
-    await store.put(ALICE, Space.FOLDS, {of.chain[1]: junk}, ttl=MONTH)
+    await store.put(ALICE, Space.FOLDS, {of.home + of.chain[1]: junk}, ttl=MONTH)
     assert await folds(store).known(ALICE, of) == []
-    assert await folds(store).at(ALICE, of.chain[1]) is None
+    assert await folds(store).at(ALICE, of.home, of.chain[1]) is None
 
 
 async def test_a_record_under_a_foreign_name_is_never_used(store: MemoryStore) -> None:
     of = said("one two")
     for foreign in (fold_of(said("other words"), 2), replace(fold_of(of, 2), beside=b"i" * 16)):
-        await store.put(ALICE, Space.FOLDS, {of.chain[2]: to_bytes(foreign)}, ttl=MONTH)
+        await store.put(ALICE, Space.FOLDS, {of.home + of.chain[2]: to_bytes(foreign)}, ttl=MONTH)
         shelf = folds(store)
         assert await shelf.known(ALICE, of) == []
-        assert await shelf.at(ALICE, of.chain[2]) is None
+        assert await shelf.at(ALICE, of.home, of.chain[2]) is None
     mine = fold_of(of, 2)
     assert await folds(store).keep(ALICE, mine) == mine
 
@@ -130,13 +131,13 @@ async def test_a_record_under_a_foreign_name_is_never_used(store: MemoryStore) -
 async def test_the_fold_of_just_one_prefix_is_found_by_its_name(store: MemoryStore) -> None:
     of = said("one two three")
     mine, others = folds(store), folds(store)
-    assert await mine.at(ALICE, of.chain[2]) is None
+    assert await mine.at(ALICE, of.home, of.chain[2]) is None
     kept = await others.keep(ALICE, fold_of(of, 2))
-    assert await mine.at(ALICE, of.chain[2]) == kept
-    await store.delete(ALICE, Space.FOLDS, [of.chain[2]])
-    assert await mine.at(ALICE, of.chain[2]) == kept  # it is remembered
-    assert await mine.at(ALICE, of.chain[3]) is None
-    assert await mine.at(BOB, of.chain[2]) is None
+    assert await mine.at(ALICE, of.home, of.chain[2]) == kept
+    await store.delete(ALICE, Space.FOLDS, [of.home + of.chain[2]])
+    assert await mine.at(ALICE, of.home, of.chain[2]) == kept  # it is remembered
+    assert await mine.at(ALICE, of.home, of.chain[3]) is None
+    assert await mine.at(BOB, of.home, of.chain[2]) is None
 
 
 async def test_a_fold_outlives_the_process(tmp_path: Path) -> None:
@@ -154,12 +155,12 @@ async def test_a_fold_that_is_in_use_is_kept_for_longer_and_written_once_a_day()
     writer = LateWriter(store, tasks)
     kept = Folds(store, writer, ttl=lambda: MONTH)
     fold = await kept.keep(ALICE, fold_of(said("one two three"), 2))
-    await store.delete(ALICE, Space.FOLDS, [fold.prefix])  # so that what is written again is seen
+    await store.delete(ALICE, Space.FOLDS, [fold.home + fold.prefix])  # so that what is written again is seen
     written = []
     for hours in (1, 2, 30, 31, 60):
         kept.used(ALICE, fold, fold.created + hours * 3600)
         await writer.drain(timeout=5)
-        written.append(bool(await store.get(ALICE, Space.FOLDS, [fold.prefix])))
-        await store.delete(ALICE, Space.FOLDS, [fold.prefix])
+        written.append(bool(await store.get(ALICE, Space.FOLDS, [fold.home + fold.prefix])))
+        await store.delete(ALICE, Space.FOLDS, [fold.home + fold.prefix])
     assert written == [False, False, True, False, True]
     await tasks.close(timeout=1)

@@ -17,7 +17,7 @@ from proxy.counting.measuring import Limits
 from proxy.counting.recollection import Measured
 from proxy.fold.history import History, Turn, history
 from proxy.fold.identity import said as meant
-from proxy.histories import Histories, Line, history_of, last_spoken, raw_of
+from proxy.histories import Histories, Line, history_of, last_spoken, line_of, raw_of
 from proxy.messages import items, read
 from tests.counting.peers import ALICE, BOB, Life, asked, life, message, talk
 from tests.desk import results
@@ -53,8 +53,13 @@ def is_one(line: Line, array: bytes, tenant: bytes = ALICE) -> None:
     assert line.length == whole.length
 
 
+async def line_in(histories: Histories, whole: Measured, tenant: bytes = ALICE) -> Line | None:
+    told = await histories.told(tenant, whole)
+    return line_of(told, whole) if told is not None else None
+
+
 async def measured(one: Life, array: bytes, tenant: bytes = ALICE) -> Measured:
-    counted = await one.counter.count(tenant, read(b'{"messages":%b}' % array, compressed=False))
+    counted = await one.count(tenant, read(b'{"messages":%b}' % array, compressed=False))
     assert counted.measured is not None
     return counted.measured
 
@@ -97,7 +102,7 @@ def test_whatever_was_remembered_the_history_is_the_one_built_from_nothing(steps
                     added = [each for part in parts for each in part]
                     conversation = changed(conversation, how, place, added)
                     array = json.dumps(conversation, separators=(comma, colon), indent=indent).encode()
-                    line = await histories.line(ALICE, await measured(one, array))
+                    line = await line_in(histories, await measured(one, array))
                     assert (line is None) == (not conversation)
                     if line is not None:
                         is_one(line, array)
@@ -116,7 +121,7 @@ def test_whatever_was_remembered_the_history_is_the_one_built_from_nothing(steps
 async def test_the_bytes_are_the_clients_own_however_it_lays_them_out(array: bytes) -> None:
     with ThreadPoolExecutor(1) as pool:
         async with life() as one:
-            line = await Histories(pool).line(ALICE, await measured(one, array))
+            line = await line_in(Histories(pool), await measured(one, array))
     assert line is not None
     assert [raw_of(line.measured, place) for place in range(len(line.measured.messages))] == items(array)
     is_one(line, array)
@@ -130,9 +135,9 @@ async def test_messages_that_are_not_objects_have_no_history(messages: object) -
         async with life() as one:
             histories = Histories(pool)
             for chat in (asked(talk("u")), asked(messages)):
-                counted = await one.counter.count(ALICE, chat)
+                counted = await one.count(ALICE, chat)
                 assert counted.measured is not None
-                line = await histories.line(ALICE, counted.measured)
+                line = await line_in(histories, counted.measured)
     assert line is None
 
 
@@ -140,16 +145,16 @@ async def test_more_messages_than_are_measured_one_by_one_have_no_history() -> N
     with ThreadPoolExecutor(1) as pool:
         async with life(limits=Limits(messages=3)) as one:
             histories = Histories(pool)
-            assert await histories.line(ALICE, await measured(one, orjson.dumps(talk("u a u")))) is not None
+            assert await line_in(histories, await measured(one, orjson.dumps(talk("u a u")))) is not None
             long = orjson.dumps(talk("u a u a u a u"))
-            assert await histories.line(ALICE, await measured(one, long)) is None
+            assert await line_in(histories, await measured(one, long)) is None
 
 
 async def test_instructions_alone_have_a_history_in_which_nobody_has_spoken() -> None:
     with ThreadPoolExecutor(1) as pool:
         async with life() as one:
             array = orjson.dumps(talk("s d"))
-            line = await Histories(pool).line(ALICE, await measured(one, array))
+            line = await line_in(Histories(pool), await measured(one, array))
     assert line is not None
     assert (line.length, len(line.chain)) == (0, 1)
     is_one(line, array)
@@ -183,12 +188,12 @@ async def test_no_message_is_read_twice() -> None:
             ]:
                 grown += step
                 array = orjson.dumps(grown)
-                line = await histories.line(ALICE, await measured(one, array))
+                line = await line_in(histories, await measured(one, array))
                 assert line is not None
                 is_one(line, array)
                 reads.append(pool.given)
             # Another branch, in which nothing is new.
-            line = await histories.line(ALICE, await measured(one, orjson.dumps(grown[::-1])))
+            line = await line_in(histories, await measured(one, orjson.dumps(grown[::-1])))
             assert line is not None
             assert [*reads, pool.given] == [1, 1, 1, 2, 2, 2]
 
@@ -199,9 +204,9 @@ async def test_a_long_history_that_nobody_remembers_is_read_from_its_beginning()
         async with life() as one:
             histories = Histories(pool)
             letters = "s " + "u a " * 100
-            await histories.line(ALICE, await measured(one, orjson.dumps(talk(letters))))
+            await line_in(histories, await measured(one, orjson.dumps(talk(letters))))
             array = orjson.dumps([*talk(letters)[:50], *talk("u a " * 80)])
-            line = await histories.line(ALICE, await measured(one, array))
+            line = await line_in(histories, await measured(one, array))
     assert line is not None
     is_one(line, array)
 
@@ -212,7 +217,8 @@ async def test_what_another_caller_has_said_is_another_history() -> None:
         async with life() as one:
             histories = Histories(pool)
             lines = [
-                await histories.line(tenant, await measured(one, array, tenant)) for tenant in (ALICE, BOB)
+                await line_in(histories, await measured(one, array, tenant), tenant)
+                for tenant in (ALICE, BOB)
             ]
     mine, other = lines
     assert mine is not None

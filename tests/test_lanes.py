@@ -32,14 +32,14 @@ class Counting(MemoryStore):
 async def answered(one: Desk, messages: object, conversation: str = "c", tenant: bytes = ALICE) -> Lane:
     """Find the lane of a request, and keep it as it stands after the answer."""
     line = await one.line(messages, tenant)
-    found = await one.lanes.find(tenant, called(conversation), line)
+    found = await one.find(line, conversation, tenant)
     lane = msgspec.structs.replace(found.lane, conversation=conversation, length=line.length)
     one.lanes.keep(tenant, line, lane)
     return lane
 
 
 async def relation(one: Desk, messages: object, conversation: str = "c") -> tuple[Relation, int, Lane]:
-    found = await one.lanes.find(ALICE, called(conversation), await one.line(messages))
+    found = await one.find(await one.line(messages), conversation)
     return found.relation, found.since, found.lane
 
 
@@ -97,7 +97,7 @@ async def test_branches_keep_what_is_known_of_each() -> None:
         await answered(one, said("one"))
         for branch in ("left", "right"):
             line = await one.line(said("one", "two", branch))
-            found = await one.lanes.find(ALICE, called("c"), line)
+            found = await one.find(line)
             lane = msgspec.structs.replace(found.lane, length=line.length, fold=branch)
             one.lanes.keep(ALICE, line, lane)
         for branch in ("left", "right"):
@@ -142,7 +142,7 @@ async def test_a_trimmed_history_is_known_where_nobody_gives_it_a_name() -> None
     async with desk() as one:
         lane = await answered(one, said("one", "two", "three"))
         line = await one.line(said("two", "three", first="assistant"))
-        found = await one.lanes.find(ALICE, Conversation("content-other", BY_CONTENT), line)
+        found = one.lanes.find(Conversation("content-other", BY_CONTENT), line)
         assert (found.relation, found.lane) == (Relation.TRIMMED, lane)
 
 
@@ -228,7 +228,10 @@ async def test_callers_find_nothing_of_each_other() -> None:
         longer = said("one", "two", "three", "four", "five")
         theirs = await one.line(longer, BOB)
         for worker in (one.lanes, Lanes(one.writer, ttl=lambda: 60, clock=lambda: 1.0)):
-            found = await worker.find(BOB, called("c"), theirs)
+            question = worker.recalling(BOB, theirs)
+            assert question is not None
+            await question
+            found = worker.find(called("c"), theirs)
             assert (found.relation, found.since) == (Relation.NEW, 0)
             assert found.lane.id != lane.id
 

@@ -16,7 +16,7 @@ from proxy.ports import Space
 from proxy.records import PAGE, Records, Spoken, Tip
 from proxy.store.memory import MemoryStore
 from tests.counting.peers import ALICE, BOB, message
-from tests.desk import Desk, called, desk, said
+from tests.desk import Desk, desk, said
 
 TTL = 1_000.0
 
@@ -51,13 +51,13 @@ class Archive:
 
     async def answered(self, messages: object, conversation: str = "c", tenant: bytes = ALICE) -> Tip:
         line = await self.desk.line(messages, tenant)
-        found = await self.desk.lanes.find(tenant, called(conversation), line)
+        found = await self.desk.find(line, conversation, tenant)
         lane = msgspec.structs.replace(found.lane, conversation=conversation)
         lane = self.records.file(tenant, line, lane, found.since)
         self.desk.lanes.keep(tenant, line, lane)
         await self.records.name(tenant, line, lane)
         await self.desk.writer.drain(60)
-        return Tip(lane.id, line.chain[-1], line.length, self.now[0])
+        return Tip(lane.id, line.home + line.chain[-1], line.length, self.now[0])
 
     async def texts(self, tip: Tip, tenant: bytes = ALICE) -> list[str]:
         return [orjson.loads(turn.raw or b"null")["content"] for turn in await self.turns(tip, tenant)]
@@ -264,11 +264,11 @@ async def test_a_message_that_is_said_again_is_there_for_as_long_again(
 async def test_what_is_nothing_of_ours_is_missed(shelf: Shelf, now: list[float], junk: bytes) -> None:
     async with archive(shelf, now) as one:
         tip = await one.answered(said(*numbered(PAGE + 1)))
-    await shelf.put(ALICE, Space.LANES, dict.fromkeys(shelf.lanes - {tip.chain}, junk), ttl=TTL)
+    await shelf.put(ALICE, Space.LANES, dict.fromkeys(shelf.lanes - {tip.key}, junk), ttl=TTL)
     async with archive(shelf, now) as later:
         assert await later.records.lanes(ALICE, "c") == []
         assert [turn.number for turn in await later.turns(tip)] == [PAGE + 1]
-        await shelf.put(ALICE, Space.LANES, {tip.chain: junk}, ttl=TTL)
+        await shelf.put(ALICE, Space.LANES, {tip.key: junk}, ttl=TTL)
         assert await later.turns(tip) == []
 
 

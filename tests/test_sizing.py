@@ -18,7 +18,7 @@ from proxy.counting.tokenizer import Encodings, Tokenizer
 from proxy.simulator import Simulator, SimulatorConfig
 from proxy.sizing import THRESHOLD, Shares
 from proxy.windows.facts import KnownModel, ModelFacts, Origin
-from tests.counting.peers import ALICE, asked
+from tests.counting.peers import asked
 from tests.desk import desk, said
 from tests.raw import raw_upstream
 from tests.running import Running, running
@@ -345,8 +345,8 @@ def test_the_word_on_this_model_wins_then_the_users_general_one_then_the_map(
 async def test_a_threshold_of_the_requests_own_wins() -> None:
     async with desk(facts=ModelFacts(window=10_000, threshold=0.5)) as one:
         chat = asked(said("hello"), max_tokens=1_000)
-        usual = (await one.sizing.size(ALICE, chat)).budget
-        wished = (await one.sizing.size(ALICE, chat, 0.25)).budget
+        usual = (await one.sized(chat)).budget
+        wished = (await one.sized(chat, threshold=0.25)).budget
         assert (usual.room, usual.hard) == (8_500, 4_250)
         assert (wished.room, wished.hard, wished.soft) == (8_500, 2_125, 1_700)
         assert wished.largest == usual.largest
@@ -354,6 +354,6 @@ async def test_a_threshold_of_the_requests_own_wins() -> None:
 
 async def test_a_text_is_counted_for_the_same_window() -> None:
     async with desk() as one:
-        sized = await one.sizing.size(ALICE, asked(said("hello")))
+        sized = await one.sized(asked(said("hello")))
         assert one.sizing.text_counter(sized)("x" * 100) == 100
         assert one.sizing.window_of("any").window.tokens == 8_000

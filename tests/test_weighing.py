@@ -18,7 +18,7 @@ from proxy.messages import read
 from proxy.request import Request
 from proxy.usage import Usage
 from proxy.weighing import Weighing, chosen
-from tests.counting.peers import ALICE, asked
+from tests.counting.peers import asked
 from tests.desk import Desk, desk, results, said
 from tests.fold.lanes import fold_of
 
@@ -64,7 +64,7 @@ async def test_a_form_is_counted_as_it_is_sent() -> None:
         assert orjson.loads(form.chat.raw)["messages"] == [
             orjson.loads(raw) for raw in sent(weighing.history, fold)
         ]
-        again = await one.sizing.size(ALICE, read(form.chat.raw, compressed=False))
+        again = await one.sized(read(form.chat.raw, compressed=False))
         assert form.sized.counted.count == again.counted.count
         assert await weighing.form(fold) is form
 

@@ -139,7 +139,7 @@ async def test_whoever_asks_gets_the_same_fold_and_the_model_is_asked_once() -> 
         assert folds[0] is not None
         assert all(fold is folds[0] for fold in folds)
         assert model.calls == 1
-        assert await one.folds.at(ALICE, order().job.history.chain[6]) == folds[0]
+        assert await one.folds.at(ALICE, order().job.history.home, order().job.history.chain[6]) == folds[0]
         assert one.count("folds_total", strategy="summary", trigger="soft", result="made") == 1
     assert [event.kind for event in one.heard] == ["fold_made"]
 
@@ -396,7 +396,7 @@ async def test_of_two_folds_of_a_prefix_the_first_is_kept_and_told() -> None:
         first, second = [one.workshop.maker(of).truncation(of.job) for _ in range(2)]
         assert await one.workshop.keep(of, first) == first
         assert await one.workshop.keep(of, second) == first
-        kept: Fold | None = await one.folds.at(ALICE, first.prefix)
+        kept: Fold | None = await one.folds.at(ALICE, first.home, first.prefix)
         assert kept == first
     assert [event.data["fold"] for event in one.heard] == [first.id]
 
@@ -466,9 +466,9 @@ async def test_what_another_process_is_at_is_told_from_what_nobody_is_at_any_mor
     async with shop(model, store) as one, shop(Held(), store) as other:
         task = one.workshop.begin(order(covers=4))
         await model.asked.get()
-        prefix = order(covers=4).job.prefix_value
-        assert await other.workshop.is_made_elsewhere(ALICE, prefix, None)
-        assert not await other.workshop.is_made_elsewhere(ALICE, order(covers=2).job.prefix_value, None)
+        home, prefix = order().job.history.home, order(covers=4).job.prefix_value
+        assert await other.workshop.is_made_elsewhere(ALICE, home, prefix, None)
+        assert not await other.workshop.is_made_elsewhere(ALICE, home, order(covers=2).job.prefix_value, None)
         model.may_answer.set()
         await task
-        assert await other.workshop.is_made_elsewhere(ALICE, prefix, None)  # a moment ago
+        assert await other.workshop.is_made_elsewhere(ALICE, home, prefix, None)  # a moment ago

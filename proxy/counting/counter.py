@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -14,7 +14,7 @@ from proxy.counting.calibration import first_calibration
 from proxy.counting.estimate import Estimate
 from proxy.counting.framing import Scheme
 from proxy.counting.knowledge import Knowledge
-from proxy.counting.measuring import Measurer
+from proxy.counting.measuring import Measurer, Split
 from proxy.counting.once import Once
 from proxy.counting.parts import without_media
 from proxy.counting.prompt import Prompt
@@ -51,6 +51,7 @@ class Counted:
     known: Known | None = None
     choices: int = 1
     fresh: Mapping[bytes, Estimate] = field(default_factory=dict)
+    came: Prompt | None = None  # where this is another form of it: the request as it came
 
 
 class Counter:
@@ -70,8 +71,28 @@ class Counter:
         self._longest = longest
         self._failures = Once()
 
-    async def count(self, tenant: bytes, chat: ChatRequest) -> Counted:
-        counted = await self._anyhow(tenant, chat)
+    async def split(self, tenant: bytes, chat: ChatRequest, came: Prompt | None = None) -> Split | None:
+        """A request in pieces, each under its name; None where nothing can be told apart. `came` is how it
+        came, where this is another form of it.
+        """
+        try:
+            if chat.readable:
+                scheme, home = self._manner(chat.model or "").scheme, came.home if came else None
+                async with asyncio.timeout(self._longest):
+                    return await self._measurer.split(tenant, chat, scheme, home)
+        except Exception as failure:  # noqa: BLE001 - a count is never worth a request
+            self._log_once("split", failure)
+        return None
+
+    def recalling(self, chat: ChatRequest, split: Split) -> list[Awaitable[None]]:
+        """Questions to the store, where others may know more of a request."""
+        questions = self._knowledge.recalling(split.tenant, chat.model or "", split)
+        counts = self._measurer.recalling(split)
+        return questions if counts is None else [*questions, counts]
+
+    async def count(self, chat: ChatRequest, split: Split | None, came: Prompt | None = None) -> Counted:
+        """By what is remembered; what is not is counted now."""
+        counted = await self._anyhow(chat, split, came)
         if counted.count.basis is Basis.ROUGH and (counted.prompt is not None or not chat.readable):
             kind = "in part" if chat.readable else "unreadable"
             if self._failures.first(f"rough {kind}"):
@@ -88,25 +109,27 @@ class Counter:
 
         return tokens
 
-    async def _anyhow(self, tenant: bytes, chat: ChatRequest) -> Counted:
+    async def _anyhow(self, chat: ChatRequest, split: Split | None, came: Prompt | None) -> Counted:
         try:
-            if chat.readable:
+            if split is not None:
                 async with asyncio.timeout(self._longest):
-                    return await self._count(tenant, chat)
+                    return await self._count(chat, split, came)
         except Exception as failure:  # noqa: BLE001 - a count is never worth a request
             self._log_once("count", failure)
         return Counted(await asyncio.to_thread(_by_bytes, chat.raw), chat.model or "")
 
-    async def _count(self, tenant: bytes, chat: ChatRequest) -> Counted:
+    async def _count(self, chat: ChatRequest, split: Split, came: Prompt | None) -> Counted:
         model = chat.model or ""
         manner = self._manner(model)
-        found = await self._measurer.measure(tenant, chat, manner.scheme)
+        found = await self._measurer.measure(split)
         prompt = found.measured.prompt
         if manner.tool_prompt and chat.has_tools:
             prompt = prompt.beside(manner.tool_prompt)
-        known = await self._knowledge.known(tenant, model, prompt, manner.factor)
+        known = self._knowledge.known(model, prompt, manner.factor)
         count = anchors.count(prompt, known)
-        return Counted(count, model, prompt, found.measured, known, chat.choices, found.fresh)
+        # What is new in another form is said by nobody but us, and is counted faster than it is asked for.
+        fresh = found.fresh if came is None else {}
+        return Counted(count, model, prompt, found.measured, known, chat.choices, fresh, came)
 
     def record(self, tenant: bytes, counted: Counted, usage: Usage | None) -> Lesson:
         """After the answer: keep what was counted, and learn from what was billed."""
@@ -128,7 +151,7 @@ class Counter:
             opening=self._knowledge.opening(counted.model, counted.prompt),
         )
         lesson = anchors.lesson(counted.prompt, counted.count, known, usage, choices=counted.choices)
-        self._knowledge.learn(tenant, counted.model, counted.prompt, lesson)
+        self._knowledge.learn(tenant, counted.model, counted.prompt, lesson, counted.came)
         return lesson
 
     def _log_once(self, doing: str, failure: Exception) -> None:

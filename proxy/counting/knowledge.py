@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import blake2b
+from typing import Protocol
 
 import msgspec
 
@@ -13,7 +14,7 @@ from proxy.counting.anchors import Anchor, Known, Lesson, Opening
 from proxy.counting.calibration import Calibration, first_calibration
 from proxy.counting.prompt import ANSWERED_BY, DIGEST_SIZE, Prompt
 from proxy.counting.recalling import recalled, stored, understood
-from proxy.ports import NOBODY, Space
+from proxy.ports import COMMON, NOBODY, Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
@@ -24,9 +25,36 @@ KEPT = 30 * 24 * 3600.0
 _NEWEST = 64
 
 # Raised whenever stored values would mean something else: what was stored before is not found then.
-_VERSION = b"2"
+_VERSION = b"3"
 
-_read_anchor = msgspec.msgpack.Decoder(Anchor).decode
+
+class Called(Protocol):
+    """A request by its names, counted or not."""
+
+    @property
+    def home(self) -> bytes: ...
+
+    @property
+    def chain(self) -> Sequence[bytes]: ...
+
+    @property
+    def roles(self) -> Sequence[str]: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def opening(self) -> bytes: ...
+
+
+class _Billed(msgspec.Struct, frozen=True, array_like=True):
+    """A bill, and the name of what it was for: a request may have been sent in another form than it came."""
+
+    at: bytes
+    anchor: Anchor
+
+
+_read_billed = msgspec.msgpack.Decoder(_Billed).decode
 _read_opening = msgspec.msgpack.Decoder(Opening).decode
 _read_calibration = msgspec.msgpack.Decoder(Calibration).decode
 _write = msgspec.msgpack.Encoder().encode
@@ -51,19 +79,29 @@ class Knowledge:
         self._openings: Recent[bytes, Opening] = Recent(ANCHORS)
         self._unopened: Recent[bytes, bool] = Recent(ANCHORS)  # those of which the store knows nothing
         self._calibrations: Recent[bytes, Calibration] = Recent(MODELS)
+        self._uncalibrated: Recent[bytes, bool] = Recent(MODELS)  # likewise
 
-    async def known(self, tenant: bytes, model: str, prompt: Prompt, factor: float) -> Known:
+    def recalling(self, tenant: bytes, model: str, asked: Called) -> list[Awaitable[None]]:
+        """Questions to the store, where others may know more of a request that is to be sent."""
+        key, questions = self._model_key(model), list[Awaitable[None]]()
+        if key not in self._calibrations and key not in self._uncalibrated:
+            questions.append(self._recall_calibration(key))
+        found, names = self._newest_anchor(key, asked), list[bytes]()
+        if _others_answered(asked, found.searched):
+            names = [_under(key, value) for value in asked.chain[found.searched + 1 :][-_NEWEST:]]
+        # Most conversations that begin are new and need their opening next.
+        opening = _under(key, asked.opening)
+        needs_opening = found.anchor is None and not self._was_asked_for(opening)
+        if names or needs_opening:
+            questions.append(self._recall(tenant, asked.home, names, opening if needs_opening else None))
+        return questions
+
+    def known(self, model: str, prompt: Prompt, factor: float) -> Known:
         key = self._model_key(model)
-        calibration = await self._calibration(key, factor)
         found = self._newest_anchor(key, prompt)
-        if _others_answered(prompt, found.searched):
-            await self._recall(tenant, key, prompt, found.searched)
-            found = self._newest_anchor(key, prompt)
         self._searched.put(_under(key, prompt.chain[-1]), found.length)
-        if found.anchor is not None:
-            opening = self._openings.get(_under(key, prompt.outside.digest))
-            return Known(calibration, found.anchor, found.length, opening)
-        return Known(calibration, opening=await self._opening(tenant, key, prompt))
+        opening = self._openings.get(_under(key, prompt.opening))
+        return Known(self.calibration(model, factor), found.anchor, found.length, opening)
 
     def calibration(self, model: str, factor: float) -> Calibration:
         """The newest that is known without asking the store."""
@@ -71,18 +109,21 @@ class Knowledge:
 
     def opening(self, model: str, prompt: Prompt) -> Opening | None:
         """Likewise."""
-        return self._openings.get(_under(self._model_key(model), prompt.outside.digest))
+        return self._openings.get(_under(self._model_key(model), prompt.opening))
 
-    def learn(self, tenant: bytes, model: str, prompt: Prompt, lesson: Lesson) -> None:
-        key = self._model_key(model)
+    def learn(
+        self, tenant: bytes, model: str, prompt: Prompt, lesson: Lesson, came: Prompt | None = None
+    ) -> None:
+        """`prompt` is what was sent, `came` the request as it came, under which others look for the bill."""
+        key, came = self._model_key(model), came or prompt
         learned: dict[bytes, bytes] = {}
-        at, beside = _under(key, prompt.chain[-1]), _under(key, prompt.outside.digest)
+        at, beside = _under(key, prompt.chain[-1]), _under(key, prompt.opening)
         if lesson.anchor is not None and prompt.length and self._anchors.get(at) != lesson.anchor:
             self._anchors.put(at, lesson.anchor)
-            learned[at] = _write(lesson.anchor)
+            learned[came.home + _under(key, came.chain[-1])] = _write(_Billed(at, lesson.anchor))
         if lesson.opening is not None and self._was_asked_for(beside):
             self._openings.put(beside, lesson.opening)
-            learned[beside] = _write(lesson.opening)
+            learned[COMMON + beside] = _write(lesson.opening)
         if learned:
             self._store.later(tenant, Space.ANCHORS, learned, ttl=KEPT)
         if lesson.calibration is not None:
@@ -95,7 +136,7 @@ class Knowledge:
         """
         return self._openings.get(opening) is not None or self._unopened.get(opening) is not None
 
-    def _newest_anchor(self, key: bytes, prompt: Prompt) -> _Found:
+    def _newest_anchor(self, key: bytes, prompt: Called) -> _Found:
         for length in range(prompt.length, 0, -1):
             name = _under(key, prompt.chain[length])
             if (anchor := self._anchors.get(name)) is not None:
@@ -104,39 +145,30 @@ class Knowledge:
                 return _Found(at, self._anchors.get(_under(key, prompt.chain[at])), length)
         return _Found()
 
-    async def _recall(self, tenant: bytes, key: bytes, prompt: Prompt, since: int) -> None:
-        names = [_under(key, value) for value in prompt.chain[since + 1 :][-_NEWEST:]]
-        # Most conversations that begin are new and need their opening next: asked for in the same breath.
-        opening = [_under(key, prompt.outside.digest)] if prompt.length == 1 else []
-        opening = [name for name in opening if not self._was_asked_for(name)]
-        values = await stored(self._store, tenant, Space.ANCHORS, [*names, *opening])
-        for name in opening:
-            self._recall_opening(name, values)
-        anchors = {name: values[name] for name in names if name in values}
-        for name, anchor in understood(anchors, _read_anchor).items():
-            self._anchors.put(name, anchor)
+    async def _recall(
+        self, tenant: bytes, home: bytes, names: Sequence[bytes], opening: bytes | None
+    ) -> None:
+        keys = [home + name for name in names] + ([COMMON + opening] if opening is not None else [])
+        values = await stored(self._store, tenant, Space.ANCHORS, keys)
+        if opening is not None:
+            self._recall_opening(opening, values.pop(COMMON + opening, None))
+        for billed in understood(values, _read_billed).values():
+            self._anchors.put(billed.at, billed.anchor)
 
-    async def _opening(self, tenant: bytes, key: bytes, prompt: Prompt) -> Opening | None:
-        name = _under(key, prompt.outside.digest)
-        if (opening := self._openings.get(name)) is not None or self._unopened.get(name):
-            return opening
-        self._recall_opening(name, await stored(self._store, tenant, Space.ANCHORS, [name]))
-        return self._openings.get(name)
-
-    def _recall_opening(self, name: bytes, values: Mapping[bytes, bytes]) -> None:
-        found = understood({name: values[name]} if name in values else {}, _read_opening)
+    def _recall_opening(self, name: bytes, value: bytes | None) -> None:
+        found = understood({name: value} if value is not None else {}, _read_opening)
         if name not in found:
             self._unopened.put(name, True)
         elif self._openings.get(name) is None:  # somebody may have learned while the store was being asked
             self._openings.put(name, found[name])
 
-    async def _calibration(self, key: bytes, factor: float) -> Calibration:
-        if (calibration := self._calibrations.get(key)) is None:
-            found = await recalled(self._store, NOBODY, Space.CALIBRATIONS, [key], _read_calibration)
-            # Somebody may have learned while the store was being asked.
-            calibration = self._calibrations.get(key) or found.get(key) or first_calibration(factor)
-            self._calibrations.put(key, calibration)
-        return calibration
+    async def _recall_calibration(self, key: bytes) -> None:
+        found = await recalled(self._store, NOBODY, Space.CALIBRATIONS, [key], _read_calibration)
+        if key not in found:
+            self._uncalibrated.put(key, True)
+        # Somebody may have learned while the store was being asked.
+        elif self._calibrations.get(key) is None:
+            self._calibrations.put(key, found[key])
 
 
 def _model_key(upstream: bytes, model: str) -> bytes:
@@ -144,7 +176,7 @@ def _model_key(upstream: bytes, model: str) -> bytes:
     return blake2b(named, digest_size=DIGEST_SIZE).digest()
 
 
-def _others_answered(prompt: Prompt, since: int) -> bool:
+def _others_answered(prompt: Called, since: int) -> bool:
     """Did another worker, or this one before a restart, answer some of it? From one request to the next a
     conversation grows by one answer; where it has grown by more, somebody else may have seen a newer bill.
     Of what this process has never seen, even a first message may have been billed: a client tries again.

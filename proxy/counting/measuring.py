@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,12 +18,25 @@ from proxy.counting import framing
 from proxy.counting.estimate import Estimate
 from proxy.counting.framing import Scheme
 from proxy.counting.intricacy import is_intricate
-from proxy.counting.prompt import Message, Outside, digest_of
+from proxy.counting.prompt import OUTSIDE_THE_CHAIN, Message, Outside, digest_of
 from proxy.counting.recalling import recalled
-from proxy.counting.recollection import Beginning, Extras, Measured, Recollection, measured
+from proxy.counting.recollection import (
+    Beginning,
+    Extras,
+    Measured,
+    Parted,
+    Recollection,
+    measured,
+    outside_name,
+    parted,
+    parts_of,
+)
 from proxy.counting.tokenizer import Counting, Encodings, Rationed, Tokenizer
+from proxy.fold.history import beginning as chain_begins
+from proxy.fold.history import linked
+from proxy.fold.identity import said
 from proxy.messages import ChatRequest
-from proxy.ports import Space
+from proxy.ports import COMMON, Space
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
@@ -68,6 +81,42 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """A request in pieces, before any of them is counted."""
+
+    tenant: bytes
+    scheme: Scheme
+    parts: Parted
+    added: Sequence[Piece] = ()  # the messages after the beginning that is remembered
+    extras: Sequence[Piece] = ()  # what is billed beside the messages, unless it is remembered
+    extras_json: tuple[bytes, ...] = ()
+    known_extras: Extras | None = None
+    whole: Measured | None = None  # where all of it is remembered
+
+    @property
+    def chain(self) -> Sequence[bytes]:
+        return self.parts.chain
+
+    @property
+    def roles(self) -> Sequence[str]:
+        return self.parts.roles
+
+    @property
+    def home(self) -> bytes:
+        return self.parts.home
+
+    @property
+    def length(self) -> int:
+        return len(self.parts.roles)
+
+    @property
+    def opening(self) -> bytes:
+        """Names what stands outside the chain."""
+        name = self.known_extras.outside.digest if self.known_extras else _name_of(self.extras, self.tenant)
+        return outside_name(name, self.parts.messages)
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     measured: Measured
     fresh: Mapping[bytes, Estimate] = field(default_factory=dict)  # counted just now, to be stored
@@ -104,54 +153,64 @@ class Measurer:
         self._remembered: Recent[bytes, Estimate] = Recent(REMEMBERED)
         self._loading: dict[str, _Loading] = {}
 
-    async def measure(self, tenant: bytes, chat: ChatRequest, scheme: Scheme) -> Measurement:
-        scope = tenant + scheme_key(scheme)
-        beginning = self._recollection.find(scope, chat.messages)
+    async def split(
+        self, tenant: bytes, chat: ChatRequest, scheme: Scheme, home: bytes | None = None
+    ) -> Split:
+        """`home` is given where it is known, because this is another form of a request that has one."""
+        beginning = self._recollection.find(tenant + scheme_key(scheme), chat.messages)
         known = beginning.of
         extras_json = (chat.tools, chat.functions, chat.response_format)
         same_extras = known is not None and known.extras.json == extras_json
         if known is not None and same_extras and beginning.is_all_of(chat.messages):
-            return Measurement(known)
-        new_bytes = len(chat.messages) - beginning.end
-        most = self._limits.messages
-        added = await self._off_loop(new_bytes, partial(_message_pieces, tenant, chat, beginning, most))
-        extra: list[Piece] = []
-        if not same_extras:
-            work = partial(_extra_pieces, tenant, chat)
-            extra = await self._off_loop(sum(map(len, extras_json)), work)
-        estimates, fresh = await self._estimates(tenant, scheme, [*extra, *added])
-        extras = known.extras if known and same_extras else _extras(extra, estimates, tenant, extras_json)
-        new = [(p.raw, Message(p.digest, p.role, estimates[p.digest])) for p in added]
-        chaining = partial(measured, tenant, chat.messages, beginning, new, extras)
-        result = await self._off_loop(new_bytes, chaining)
+            return Split(tenant, scheme, parts_of(known, beginning), whole=known)
+        work = partial(_parted, tenant, chat, beginning, self._limits.messages, home)
+        added, parts = await self._off_loop(len(chat.messages) - beginning.end, work)
+        if known is not None and same_extras:
+            return Split(tenant, scheme, parts, added, (), extras_json, known.extras)
+        extras = await self._off_loop(sum(map(len, extras_json)), partial(_extra_pieces, tenant, chat))
+        return Split(tenant, scheme, parts, added, extras, extras_json)
+
+    def recalling(self, split: Split) -> Awaitable[None] | None:
+        """Ask the store for what others have counted of it, if there is anything to ask for."""
+        suffix = scheme_key(split.scheme)
+        missing = [
+            (each.digest, key) for each, key in _keys(split) if each.digest + suffix not in self._remembered
+        ]
+        return self._recall(split.tenant, dict(missing), suffix) if missing else None
+
+    async def _recall(self, tenant: bytes, keys: Mapping[bytes, bytes], suffix: bytes) -> None:
+        found = await recalled(self._store, tenant, Space.COUNTS, list(keys.values()), _read_estimate)
+        for digest, key in keys.items():
+            if (estimate := found.get(key)) is not None:
+                self._remembered.put(digest + suffix, estimate)
+
+    async def measure(self, split: Split) -> Measurement:
+        """Whatever is not remembered is counted now."""
+        if split.whole is not None:
+            return Measurement(split.whole)
+        estimates, counted = await self._estimates(split)
+        extras = split.known_extras or _extras(split, estimates)
+        new = [Message(each.digest, each.role, estimates[each.digest]) for each in split.added]
+        result = await self._off_loop(_size(split.added), partial(measured, split.parts, new, extras))
         if not result.prompt.estimate.rough:
-            self._recollection.keep(scope, result, beginning)
-        return Measurement(result, fresh)
+            scope = split.tenant + scheme_key(split.scheme)
+            self._recollection.keep(scope, result, split.parts.beginning)
+        fresh = {key: counted[each.digest] for each, key in _keys(split) if each.digest in counted}
+        return Measurement(result, {key: estimate for key, estimate in fresh.items() if not estimate.rough})
 
     def text(self, text: str, scheme: Scheme) -> Estimate:
         """Of a text of our own, roughly where the vocabulary is not there (yet)."""
         return framing.measure_text(text, self._encodings.ready(scheme.encoding))
 
-    async def _estimates(
-        self, tenant: bytes, scheme: Scheme, pieces: Sequence[Piece]
-    ) -> tuple[dict[bytes, Estimate], dict[bytes, Estimate]]:
-        """The size of each piece by its digest; and what is not in the store yet, by its keys there."""
-        suffix = scheme_key(scheme)
+    async def _estimates(self, split: Split) -> tuple[dict[bytes, Estimate], dict[bytes, Estimate]]:
+        """The size of each piece by its digest; and what of it was counted just now."""
+        suffix, pieces = scheme_key(split.scheme), [*split.extras, *split.added]
         found = {p.digest: e for p in pieces if (e := self._remembered.get(p.digest + suffix)) is not None}
-        if missing := _not_in(found, pieces):
-            found |= await self._stored(tenant, suffix, missing)
-            missing = _not_in(found, pieces)
-        counted = await self._count(missing, scheme)
-        found |= counted
-        for digest, estimate in found.items():
+        counted = await self._count(_not_in(found, pieces), split.scheme)
+        for digest, estimate in counted.items():
             if not estimate.rough:
                 self._remembered.put(digest + suffix, estimate)
-        return found, {digest + suffix: e for digest, e in counted.items() if not e.rough}
-
-    async def _stored(self, tenant: bytes, suffix: bytes, pieces: Sequence[Piece]) -> dict[bytes, Estimate]:
-        keys = [piece.digest + suffix for piece in pieces]
-        stored = await recalled(self._store, tenant, Space.COUNTS, keys, _read_estimate)
-        return {key.removesuffix(suffix): estimate for key, estimate in stored.items()}
+        return found | counted, counted
 
     async def _count(self, pieces: Sequence[Piece], scheme: Scheme) -> dict[bytes, Estimate]:
         if not pieces:
@@ -196,6 +255,17 @@ def _not_in(found: Mapping[bytes, Estimate], pieces: Iterable[Piece]) -> list[Pi
     return list({piece.digest: piece for piece in pieces if piece.digest not in found}.values())
 
 
+def _parted(
+    tenant: bytes, chat: ChatRequest, beginning: Beginning, most: int, home: bytes | None
+) -> tuple[list[Piece], Parted]:
+    added = _message_pieces(tenant, chat, beginning, most)
+    return added, parted(tenant, chat.messages, beginning, added, partial(_home_of, tenant), home)
+
+
+def _home_of(tenant: bytes, raw: bytes) -> bytes:
+    return linked(chain_begins(tenant), said(raw, tenant).identity)
+
+
 def _message_pieces(tenant: bytes, chat: ChatRequest, beginning: Beginning, most: int) -> list[Piece]:
     if not chat.messages:
         return []
@@ -236,11 +306,23 @@ def _by_size(raw: bytes, _scheme: Scheme, _tokenizer: Counting | None) -> Estima
     return Estimate(tokens=-(-len(raw) // 3), rough=1)
 
 
-def _extras(
-    pieces: Sequence[Piece], estimates: Mapping[bytes, Estimate], tenant: bytes, json: tuple[bytes, ...]
-) -> Extras:
-    total = sum((estimates[piece.digest] for piece in pieces), Estimate(fixed=framing.REQUEST))
-    return Extras(json, Outside(digest_of(b"".join(piece.digest for piece in pieces), tenant), total))
+def _extras(split: Split, estimates: Mapping[bytes, Estimate]) -> Extras:
+    total = sum((estimates[piece.digest] for piece in split.extras), Estimate(fixed=framing.REQUEST))
+    return Extras(split.extras_json, Outside(_name_of(split.extras, split.tenant), total))
+
+
+def _name_of(extras: Sequence[Piece], tenant: bytes) -> bytes:
+    return digest_of(b"".join(piece.digest for piece in extras), tenant)
+
+
+def _keys(split: Split) -> Iterator[tuple[Piece, bytes]]:
+    """Each piece with its place in the store. Instructions and tools are the same in many conversations."""
+    suffix = scheme_key(split.scheme)
+    for piece in split.extras:
+        yield piece, COMMON + piece.digest + suffix
+    for piece in split.added:
+        home = COMMON if piece.role in OUTSIDE_THE_CHAIN else split.home
+        yield piece, home + piece.digest + suffix
 
 
 def later(store: LateWriter, tenant: bytes, fresh: Mapping[bytes, Estimate]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import accumulate
+from typing import Protocol, TypeVar
 
 from proxy.counting.estimate import NOTHING, Estimate
+from proxy.ports import COMMON
 
 DIGEST_SIZE = 16
 
@@ -45,6 +48,12 @@ class Prompt:
     sums: Sequence[Estimate]
     roles: Sequence[str]
     outside: Outside
+    home: bytes = COMMON  # of all that is kept of the conversation
+
+    @property
+    def opening(self) -> bytes:
+        """Names what stands outside the chain."""
+        return self.outside.digest
 
     @property
     def length(self) -> int:
@@ -66,21 +75,37 @@ class Prompt:
         return self.sums[index + 1] - self.sums[index]
 
 
+class Named(Protocol):
+    """A message by its name, counted or not."""
+
+    @property
+    def digest(self) -> bytes: ...
+
+    @property
+    def role(self) -> str: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
 class Chain:
     """Messages put into a chain one by one."""
 
-    def __init__(
-        self,
-        tenant: bytes,
-        values: Sequence[bytes] = (),
-        sums: Sequence[Estimate] = (NOTHING,),
-        roles: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, tenant: bytes, values: Sequence[bytes] = (), roles: Sequence[str] = ()) -> None:
         self.values = [*values] or [digest_of(b"", tenant)]
-        self.sums = [*sums]
         self.roles = [*roles]
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Named) -> None:
         self.values.append(blake2b(self.values[-1] + message.digest, digest_size=DIGEST_SIZE).digest())
-        self.sums.append(self.sums[-1] + message.estimate)
         self.roles.append(message.role)
+
+
+def spoken(messages: Iterable[N]) -> Iterator[N]:
+    """Those that are in the chain."""
+    return (message for message in messages if message.role not in OUTSIDE_THE_CHAIN)
+
+
+def sums(messages: Iterable[Message], before: Sequence[Estimate] = (NOTHING,)) -> list[Estimate]:
+    """What each beginning of a chain comes to, going on from those that are known."""
+    *known, last = before
+    return [*known, *accumulate((message.estimate for message in messages), initial=last)]

@@ -9,11 +9,25 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Protocol
 
-from proxy.counting.prompt import DIGEST_SIZE, OUTSIDE_THE_CHAIN, Chain, Message, Outside, Prompt, digest_of
+from proxy.counting.estimate import NOTHING
+from proxy.counting.prompt import (
+    DIGEST_SIZE,
+    OUTSIDE_THE_CHAIN,
+    Chain,
+    Message,
+    Named,
+    Outside,
+    Prompt,
+    digest_of,
+    spoken,
+    sums,
+)
+from proxy.ports import COMMON
 
 # What a remembered message takes in memory beside its bytes, and a conversation beside its messages.
 _PER_MESSAGE = 768
@@ -42,6 +56,10 @@ class Measured:
     messages: Sequence[Message]
     extras: Extras
     prompt: Prompt
+
+    @property
+    def chain(self) -> Sequence[bytes]:
+        return self.prompt.chain
 
     @property
     def size(self) -> int:
@@ -100,39 +118,87 @@ class Beginning:
         tail = array[self.end :].lstrip(_WHITE)
         return b"[" + tail[1:] if tail.startswith(b",") else b"[]"
 
-    def chain(self, tenant: bytes) -> Chain:
+    @property
+    def spoken(self) -> int:
+        """How many of them are in the chain."""
         if self.of is None:
-            return Chain(tenant)
-        dropped = sum(message.role not in OUTSIDE_THE_CHAIN for message in self.of.messages[self.length :])
-        prompt, kept = self.of.prompt, self.of.prompt.length - dropped
-        return Chain(tenant, prompt.chain[: kept + 1], prompt.sums[: kept + 1], prompt.roles[:kept])
+            return 0
+        return self.of.prompt.length - sum(1 for _ in spoken(self.of.messages[self.length :]))
 
 
-def measured(
+class Raw(Named, Protocol):
+    """A message that has been cut out of its request."""
+
+    @property
+    def raw(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A request in its messages, each under its name. None of them is counted yet."""
+
+    array: bytes
+    ends: Sequence[int]
+    messages: Sequence[Named]
+    chain: Sequence[bytes]
+    roles: Sequence[str]  # of those in the chain
+    home: bytes
+    beginning: Beginning
+
+
+def parted(
     tenant: bytes,
     array: bytes,
     beginning: Beginning,
-    added: Sequence[tuple[bytes, Message]],
-    extras: Extras,
-) -> Measured:
+    added: Sequence[Raw],
+    home_of: Callable[[bytes], bytes],
+    home: bytes | None = None,
+) -> Parted:
+    """`home_of` the first message that is spoken is where all that is kept of a conversation lies, unless its
+    home is known.
+    """
+    known, kept = beginning.of.prompt if beginning.of else None, beginning.spoken
+    chain = Chain(tenant, known.chain[: kept + 1], known.roles[:kept]) if known else Chain(tenant)
+    new = list(spoken(added))
+    for message in new:
+        chain.add(message)
+    if home is None and known is not None and kept:
+        home = known.home
+    if home is None:
+        # What is no object is all of a request that could not be parted: it begins no conversation.
+        home = home_of(new[0].raw) if new and new[0].raw.startswith(b"{") else COMMON
+    ends = _ends(array, beginning, [message.raw for message in added])
+    return Parted(array, ends, [*beginning.messages, *added], chain.values, chain.roles, home, beginning)
+
+
+def parts_of(whole: Measured, beginning: Beginning) -> Parted:
+    prompt = whole.prompt
+    return Parted(whole.array, whole.ends, whole.messages, prompt.chain, prompt.roles, prompt.home, beginning)
+
+
+def measured(parts: Parted, added: Sequence[Message], extras: Extras) -> Measured:
     """All messages of a request: those of its known beginning, and those that were measured just now."""
-    chain = beginning.chain(tenant)
-    for _, message in added:
-        if message.role not in OUTSIDE_THE_CHAIN:
-            chain.add(message)
-    everything = [*beginning.messages, *(message for _, message in added)]
-    prompt = Prompt(chain.values, chain.sums, chain.roles, _outside(everything, extras))
-    ends = _ends(array, beginning, [raw for raw, _ in added])
-    return Measured(array, ends, everything, extras, prompt)
+    beginning = parts.beginning
+    everything = [*beginning.messages, *added]
+    before = beginning.of.prompt.sums[: beginning.spoken + 1] if beginning.of else (NOTHING,)
+    outside = _outside(everything, extras)
+    prompt = Prompt(parts.chain, sums(spoken(added), before), parts.roles, outside, parts.home)
+    return Measured(parts.array, parts.ends, everything, extras, prompt)
 
 
 def _outside(everything: Sequence[Message], extras: Extras) -> Outside:
-    estimate, named = extras.outside.estimate, blake2b(extras.outside.digest, digest_size=DIGEST_SIZE)
+    instructing = (each.estimate for each in everything if each.role in OUTSIDE_THE_CHAIN)
+    name = outside_name(extras.outside.digest, everything)
+    return Outside(name, sum(instructing, extras.outside.estimate))
+
+
+def outside_name(extras: bytes, everything: Sequence[Named]) -> bytes:
+    """Names all that stands outside the chain."""
+    named = blake2b(extras, digest_size=DIGEST_SIZE)
     for message in everything:
         if message.role in OUTSIDE_THE_CHAIN:
             named.update(message.digest)
-            estimate += message.estimate
-    return Outside(named.digest(), estimate)
+    return named.digest()
 
 
 def _ends(array: bytes, beginning: Beginning, added: Sequence[bytes]) -> Sequence[int]:

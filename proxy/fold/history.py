@@ -39,6 +39,11 @@ class History:
     chain: Sequence[bytes]
 
     @property
+    def home(self) -> bytes:
+        """Where all that is kept of it lies."""
+        return home_in(self.chain)
+
+    @property
     def length(self) -> int:
         """How many turns are spoken."""
         return len(self.spoken)
@@ -54,6 +59,11 @@ def history(turns: Sequence[Turn], tenant: bytes) -> History:
     for position in spoken:
         chain.append(linked(chain[-1], turns[position].identity))
     return History(turns, spoken, chain)
+
+
+def home_in(chain: Sequence[bytes]) -> bytes:
+    """Named by the first turn that is spoken: the same for a conversation and all its branches."""
+    return chain[min(1, len(chain) - 1)]
 
 
 def beginning(tenant: bytes) -> bytes:

@@ -30,6 +30,7 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
+    home: bytes  # of the conversation: where it is kept
     prefix: bytes  # the chain's value at `covers`
     covers: int
     kept: tuple[int, ...]  # numbers of covered turns that are sent all the same, after the summary

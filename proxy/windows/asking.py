@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -115,9 +115,9 @@ class Asking:
     def said_of(self, model: str) -> Said | None:
         return self._kept.get(model)
 
-    async def recall(self, model: str) -> None:
-        """What was said before this process began, or meanwhile to another."""
-        await self._kept.recall(model)
+    def recalling(self, model: str) -> list[Awaitable[None]]:
+        """A question for what was said before this process began, or meanwhile to another."""
+        return self._kept.recalling(model)
 
     def about(self, model: str, credentials: Headers) -> None:
         """Returns at once. The credentials are the caller's, and used for this one time."""

@@ -5,7 +5,7 @@ and for the next life of the process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import Generic, NamedTuple, TypeVar
 
@@ -57,15 +57,18 @@ class Kept(Generic[T]):
         self._entries.put(model, _Entry(fact, self._clock()))
         self._store.later(NOBODY, Space.WINDOWS, {self._key(model): _write(fact)}, ttl=KEPT)
 
-    async def recall(self, model: str) -> None:
+    def recalling(self, model: str) -> list[Awaitable[None]]:
         """Read what is stored: the first time, and then once in a while."""
         now, before = self._clock(), self._entries.get(model)
         if before is not None and 0 <= now - before.read_at < READ_AGAIN_AFTER:
-            return
+            return []
         if before is not None:
             # One of many requests asks; the others go on with what is known.
             before = before._replace(read_at=now)
             self._entries.put(model, before)
+        return [self._recall(model, before, now)]
+
+    async def _recall(self, model: str, before: _Entry[T] | None, now: float) -> None:
         stored = await self._stored(self._key(model))
         # Somebody may have learned while the store was being asked.
         if self._entries.get(model) is before:

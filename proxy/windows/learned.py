@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
@@ -51,10 +51,9 @@ class LearnedWindows:
         self._accepted = Kept(Accepted, upstream, b"accepted", store, clock)
         self._lately: Recent[str, _Taken] = Recent(MODELS)
 
-    async def recall(self, model: str) -> None:
-        """What was learned before this process began, or meanwhile by another."""
-        await self._bounds.recall(model)
-        await self._accepted.recall(model)
+    def recalling(self, model: str) -> list[Awaitable[None]]:
+        """Questions for what was learned before this process began, or meanwhile by another."""
+        return [*self._bounds.recalling(model), *self._accepted.recalling(model)]
 
     def of(self, model: str) -> Learned:
         accepted = self._accepted.get(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -20,7 +21,7 @@ class Models(Protocol):
 class UpstreamsWord(Protocol):
     def said_of(self, model: str) -> Said | None: ...
 
-    async def recall(self, model: str) -> None: ...
+    def recalling(self, model: str) -> list[Awaitable[None]]: ...
 
 
 class Silence:
@@ -29,8 +30,9 @@ class Silence:
     def said_of(self, _model: str) -> Said | None:
         return None
 
-    async def recall(self, model: str) -> None:
+    def recalling(self, _model: str) -> list[Awaitable[None]]:
         """There is nothing to remember."""
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,9 @@ class Windows:
         self._upstream = upstream
         self.learned = learned
 
-    async def recall(self, model: str) -> None:
-        """What was said and learned before this process began, or by another: the store is asked seldom."""
-        await self._upstream.recall(model)
-        await self.learned.recall(model)
+    def recalling(self, model: str) -> list[Awaitable[None]]:
+        """Questions for what was said and learned before this process began, or by another: asked seldom."""
+        return [*self._upstream.recalling(model), *self.learned.recalling(model)]
 
     def of(self, model: str) -> Resolved:
         known = self._models.look_up(model)

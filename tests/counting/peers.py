@@ -12,9 +12,12 @@ from typing import Any
 
 import orjson
 
-from proxy.counting.counter import LONGEST, Counter, Manner
+from proxy.counting.anchors import Known
+from proxy.counting.counter import LONGEST, Counted, Counter, Manner
+from proxy.counting.framing import Scheme
 from proxy.counting.knowledge import Knowledge
-from proxy.counting.measuring import Limits, Measurer
+from proxy.counting.measuring import Limits, Measurement, Measurer
+from proxy.counting.prompt import Prompt
 from proxy.counting.recollection import Recollection
 from proxy.counting.tokenizer import Encodings, Tokenizer
 from proxy.messages import ChatRequest, read
@@ -104,6 +107,22 @@ class Life:
     writer: LateWriter
     recollection: Recollection
     tasks: Tasks = field(default_factory=Tasks)
+
+    async def count(self, tenant: bytes, chat: ChatRequest) -> Counted:
+        """With all that the store knows of it."""
+        if (split := await self.counter.split(tenant, chat)) is not None:
+            await asyncio.gather(*self.counter.recalling(chat, split))
+        return await self.counter.count(chat, split)
+
+    async def measure(self, tenant: bytes, chat: ChatRequest, scheme: Scheme) -> Measurement:
+        split = await self.measurer.split(tenant, chat, scheme)
+        if (question := self.measurer.recalling(split)) is not None:
+            await question
+        return await self.measurer.measure(split)
+
+    async def known(self, tenant: bytes, model: str, prompt: Prompt, factor: float) -> Known:
+        await asyncio.gather(*self.knowledge.recalling(tenant, model, prompt))
+        return self.knowledge.known(model, prompt, factor)
 
 
 @asynccontextmanager

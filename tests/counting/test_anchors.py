@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.counting.anchors import Anchor, Basis, Known, Lesson, Opening, count, lesson
 from proxy.counting.calibration import first_calibration
 from proxy.counting.estimate import NOTHING, Estimate
-from proxy.counting.prompt import Chain, Message, Outside, Prompt
+from proxy.counting.prompt import Chain, Message, Outside, Prompt, sums
 from proxy.usage import Usage
 
 TENANT = bytes(16)
@@ -26,10 +28,15 @@ def outside(tokens: int = 0, name: bytes = b"outside") -> Outside:
 
 def prompt(written: str, beside: Outside | None = None) -> Prompt:
     """`u100 a20` is a user message of 100 tokens and an answer of 20."""
+    messages = [Message(word.encode(), ROLES[word[0]], text(int(word[1:]))) for word in written.split()]
+    return prompt_of(messages, beside)
+
+
+def prompt_of(messages: Sequence[Message], beside: Outside | None = None) -> Prompt:
     chain = Chain(TENANT)
-    for word in written.split():
-        chain.add(Message(word.encode(), ROLES[word[0]], text(int(word[1:]))))
-    return Prompt(chain.values, chain.sums, chain.roles, beside or outside())
+    for message in messages:
+        chain.add(message)
+    return Prompt(chain.values, sums(messages), chain.roles, beside or outside())
 
 
 def anchored(before: Prompt, usage: Usage, *, choices: int = 1) -> Known:
@@ -132,9 +139,7 @@ def test_a_doubtful_opening_makes_a_doubtful_count() -> None:
 
 @pytest.mark.parametrize("known", [Known(PLAIN), Known(PLAIN, opening=Opening(90, 1))])
 def test_without_a_tokenizer_the_margin_is_wider_and_the_count_says_so(known: Known) -> None:
-    chain = Chain(TENANT)
-    chain.add(Message(b"one", "user", text(1000, rough=1)))
-    roughly = count(Prompt(chain.values, chain.sums, chain.roles, outside()), known)
+    roughly = count(prompt_of([Message(b"one", "user", text(1000, rough=1))]), known)
     exactly = count(prompt("u1000"), known)
     assert roughly.basis is Basis.ROUGH
     assert roughly.uncertainty >= exactly.uncertainty + 500
@@ -182,17 +187,13 @@ def test_a_short_prompt_is_never_taken_for_truncated() -> None:
 
 
 def test_an_image_that_costs_nothing_here_is_no_truncation() -> None:
-    chain = Chain(TENANT)
-    chain.add(Message(b"image", "user", Estimate(fixed=50_000, tokens=600)))
-    asked = Prompt(chain.values, chain.sums, chain.roles, outside())
+    asked = prompt_of([Message(b"image", "user", Estimate(fixed=50_000, tokens=600))])
     known = Known(PLAIN)
     assert not lesson(asked, count(asked, known), known, Usage(700, 0), choices=1).truncated
 
 
 def test_what_was_counted_without_a_tokenizer_accuses_nobody_and_teaches_no_weights() -> None:
-    chain = Chain(TENANT)
-    chain.add(Message(b"one", "user", text(4000, rough=1)))
-    asked = Prompt(chain.values, chain.sums, chain.roles, outside())
+    asked = prompt_of([Message(b"one", "user", text(4000, rough=1))])
     known = Known(PLAIN, Anchor(10, b"outside", NOTHING))
     taught = lesson(asked, count(asked, known), known, Usage(1000, 0), choices=1)
     assert not taught.truncated
@@ -202,9 +203,7 @@ def test_what_was_counted_without_a_tokenizer_accuses_nobody_and_teaches_no_weig
 
 def with_media(tokens: int, beside: Outside | None = None, fixed: int = 0) -> Prompt:
     """A file, and a text of so many tokens about it."""
-    chain = Chain(TENANT)
-    chain.add(Message(b"media", "user", text(tokens, media=1) + Estimate(fixed)))
-    return Prompt(chain.values, chain.sums, chain.roles, beside or outside())
+    return prompt_of([Message(b"media", "user", text(tokens, media=1) + Estimate(fixed))], beside)
 
 
 def billed_for(asked: Prompt, billed: int, known: Known) -> Lesson:
@@ -220,9 +219,8 @@ def test_what_a_file_costs_is_never_taken_for_the_cost_of_the_instructions(known
 
 def test_what_an_image_costs_beside_its_formula_teaches_no_weights() -> None:
     known = anchored(prompt("u100"), Usage(500, 0))
-    chain = Chain(TENANT, [*prompt("u100").chain], [*prompt("u100").sums], ["user"])
-    chain.add(Message(b"image", "user", text(50, media=1) + Estimate(765)))
-    asked = Prompt(chain.values, chain.sums, chain.roles, outside())
+    said = Message(b"u100", "user", text(100))
+    asked = prompt_of([said, Message(b"image", "user", text(50, media=1) + Estimate(765))])
     taught = billed_for(asked, 3_000, known)
     assert taught.anchor is not None
     assert taught.calibration is None

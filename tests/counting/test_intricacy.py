@@ -70,7 +70,7 @@ crumbs = b"[" + b"1," * 5_000_000 + b"1]"
 async def main():
     async with life() as one:
         for body in (b'{"messages":%b}' % crumbs, b'{"messages":[],"tools":%b}' % crumbs):
-            found = await one.measurer.measure(ALICE, read(body, compressed=False), Scheme())
+            found = await one.measure(ALICE, read(body, compressed=False), Scheme())
             estimate = found.measured.prompt.estimate
             assert estimate.rough and estimate.tokens > 3_000_000, estimate
 asyncio.run(main())

@@ -18,7 +18,7 @@ from proxy.counting.measuring import INLINE_BYTES, Limits, Measurer, scheme_key
 from proxy.counting.prompt import digest_of
 from proxy.counting.recollection import Recollection
 from proxy.messages import ChatRequest, items, read
-from proxy.ports import Space
+from proxy.ports import HOME_SIZE, Space
 from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
 from proxy.store.writing import LateWriter
@@ -45,7 +45,7 @@ LARGE = "word " * 8_000  # more than is counted on the event loop
 
 async def measure(one: Life, chat: ChatRequest, tenant: bytes = ALICE, scheme: Scheme = SCHEME) -> Estimate:
     """As after an answered request: what was counted goes to the store."""
-    found = await one.measurer.measure(tenant, chat, scheme)
+    found = await one.measure(tenant, chat, scheme)
     measuring.later(one.writer, tenant, found.fresh)
     return found.measured.prompt.estimate
 
@@ -157,7 +157,7 @@ async def test_the_sum_is_that_of_its_parts() -> None:
     tools, functions = [{"name": "look"}], [{"name": "go"}]
     history = talk("s u a u")
     async with life() as one:
-        found = await one.measurer.measure(
+        found = await one.measure(
             ALICE, asked(history, tools=tools, functions=functions, response_format=form), SCHEME
         )
         tokenizer = Loaded(Letters()).ready("")
@@ -180,8 +180,8 @@ async def test_a_changed_tool_format_or_instruction_changes_what_stands_outside_
         asked([*history, message("d", "else")]),
     ]
     async with life() as one:
-        plain = (await one.measurer.measure(ALICE, asked(history), SCHEME)).measured.prompt
-        others = [(await one.measurer.measure(ALICE, chat, SCHEME)).measured.prompt for chat in changed]
+        plain = (await one.measure(ALICE, asked(history), SCHEME)).measured.prompt
+        others = [(await one.measure(ALICE, chat, SCHEME)).measured.prompt for chat in changed]
     assert all(other.chain == plain.chain for other in others)
     assert len({plain.outside.digest, *(other.outside.digest for other in others)}) == 6
 
@@ -208,7 +208,7 @@ async def test_a_rough_estimate_is_neither_remembered_nor_stored(encodings: Miss
     store = MemoryStore()
     history = talk("s u a u")
     async with life(store, encodings) as broken:
-        found = await broken.measurer.measure(ALICE, asked(history), SCHEME)
+        found = await broken.measure(ALICE, asked(history), SCHEME)
         assert found.measured.prompt.estimate.rough == 4
         assert not found.fresh
         assert broken.recollection.held == 0
@@ -276,7 +276,7 @@ async def test_past_its_time_the_rest_is_taken_roughly() -> None:
     with ThreadPoolExecutor(1) as pool:
         writer = LateWriter(MemoryStore(), tasks)
         measurer = Measurer(Loaded(slow), Recollection(10_000), writer, pool, clock=clock)
-        found = await measurer.measure(ALICE, asked(talk("u a u a u")), SCHEME)
+        found = await measurer.measure(await measurer.split(ALICE, asked(talk("u a u a u")), SCHEME))
     assert found.measured.prompt.estimate.rough == 2
     assert len(slow.texts) == len(found.fresh) == 3
 
@@ -373,7 +373,7 @@ async def test_the_store_gets_digests_and_numbers_and_no_text() -> None:
     assert {(tenant, space) for tenant, space, _, _ in store.put_down} == {(ALICE, Space.COUNTS)}
     assert len(store.put_down) == 2
     for _, _, key, value in store.put_down:
-        assert len(key) == 20
+        assert len(key) == HOME_SIZE + 20
         assert b"confidential" not in key + value
         assert b"secretive" not in key + value
         assert msgspec.msgpack.decode(value, type=Estimate).tokens

@@ -4,17 +4,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.counting.estimate import NOTHING, Estimate
-from proxy.counting.prompt import Chain, Message, Outside, Prompt, digest_of
+from proxy.counting.prompt import Chain, Message, Outside, Prompt, digest_of, sums
 from tests.counting.peers import ALICE, BOB
 
 estimates = st.builds(Estimate, *[st.integers(0, 1000)] * 4)
 histories = st.lists(st.tuples(st.binary(max_size=3), estimates), max_size=8)
 
 
+def messages(history: list[tuple[bytes, Estimate]], tenant: bytes = ALICE) -> list[Message]:
+    return [Message(digest_of(raw, tenant), "user", estimate) for raw, estimate in history]
+
+
 def chained(history: list[tuple[bytes, Estimate]], tenant: bytes = ALICE) -> Chain:
     chain = Chain(tenant)
-    for raw, estimate in history:
-        chain.add(Message(digest_of(raw, tenant), "user", estimate))
+    for message in messages(history, tenant):
+        chain.add(message)
     return chain
 
 
@@ -37,16 +41,18 @@ def test_a_chain_that_is_taken_up_again_goes_on_as_if_it_had_never_stopped(
     history: list[tuple[bytes, Estimate]], at: int
 ) -> None:
     whole, begun = chained(history), chained(history[:at])
-    resumed = Chain(ALICE, begun.values, begun.sums, begun.roles)
-    for raw, estimate in history[at:]:
-        resumed.add(Message(digest_of(raw, ALICE), "user", estimate))
-    assert (resumed.values, resumed.sums, resumed.roles) == (whole.values, whole.sums, whole.roles)
+    resumed = Chain(ALICE, begun.values, begun.roles)
+    for message in messages(history[at:]):
+        resumed.add(message)
+    assert (resumed.values, resumed.roles) == (whole.values, whole.roles)
+    known = sums(messages(history[:at]))
+    assert sums(messages(history[at:]), known) == sums(messages(history))
 
 
 @given(histories, estimates)
 def test_a_prompt_is_the_sum_of_its_parts(history: list[tuple[bytes, Estimate]], beside: Estimate) -> None:
     chain = chained(history)
-    prompt = Prompt(chain.values, chain.sums, chain.roles, Outside(b"", beside))
+    prompt = Prompt(chain.values, sums(messages(history)), chain.roles, Outside(b"", beside))
     assert prompt.length == len(history)
     assert [prompt.message(at) for at in range(prompt.length)] == [estimate for _, estimate in history]
     total = sum((estimate for _, estimate in history), NOTHING)

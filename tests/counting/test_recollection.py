@@ -14,19 +14,33 @@ from hypothesis import strategies as st
 from proxy.counting.estimate import Estimate
 from proxy.counting.framing import Scheme
 from proxy.counting.prompt import Message, Outside, digest_of
-from proxy.counting.recollection import Beginning, Extras, Measured, Recollection, measured
+from proxy.counting.recollection import Beginning, Extras, Measured, Recollection, measured, parted
 from proxy.messages import ChatRequest, items, read, role_of
+from proxy.ports import HOME_SIZE
 from tests.counting.peers import ALICE, BOB, SPEAKERS, life, talk
 
 NOTHING_BESIDE = Extras((), Outside(b"", Estimate()))
 
 
 def measured_from(beginning: Beginning, array: bytes, tenant: bytes = ALICE) -> Measured:
-    added = [
-        (raw, Message(digest_of(raw, tenant), role_of(raw), Estimate(tokens=len(raw))))
-        for raw in items(beginning.rest(array)) or []
-    ]
-    return measured(tenant, array, beginning, added, NOTHING_BESIDE)
+    added = cut_out(beginning.rest(array), tenant)
+    new = [Message(each.digest, each.role, Estimate(tokens=len(each.raw))) for each in added]
+    return measured(parted(tenant, array, beginning, added, home_of), new, NOTHING_BESIDE)
+
+
+@dataclass(frozen=True)
+class CutOut:
+    raw: bytes
+    digest: bytes
+    role: str
+
+
+def cut_out(array: bytes, tenant: bytes = ALICE) -> list[CutOut]:
+    return [CutOut(raw, digest_of(raw, tenant), role_of(raw)) for raw in items(array) or []]
+
+
+def home_of(raw: bytes) -> bytes:
+    return raw[:HOME_SIZE]
 
 
 def remember(recollection: Recollection, array: bytes, tenant: bytes = ALICE) -> Beginning:
@@ -120,14 +134,14 @@ def test_whatever_is_remembered_a_request_measures_as_if_nothing_were(turns: lis
     async def compare() -> None:
         async with life(most_bytes=most) as remembering:
             for turn in turns:
-                found = await remembering.measurer.measure(turn.tenant, turn.chat, Scheme())
+                found = await remembering.measure(turn.tenant, turn.chat, Scheme())
                 async with life(most_bytes=0) as forgetful:
-                    anew = await forgetful.measurer.measure(turn.tenant, turn.chat, Scheme())
+                    anew = await forgetful.measure(turn.tenant, turn.chat, Scheme())
                     assert found.measured.prompt == anew.measured.prompt
                     assert found.measured.messages == anew.measured.messages
                     assert list(found.measured.ends) == list(anew.measured.ends)
-                    count = (await remembering.counter.count(turn.tenant, turn.chat)).count
-                    assert count == (await forgetful.counter.count(turn.tenant, turn.chat)).count
+                    count = (await remembering.count(turn.tenant, turn.chat)).count
+                    assert count == (await forgetful.count(turn.tenant, turn.chat)).count
                 assert remembering.recollection.held <= most
 
     asyncio.run(compare())
@@ -271,13 +285,15 @@ def test_what_is_held_is_what_it_takes_in_memory(length: int, tools: int) -> Non
     for number in range(4 * most // (2_000 * length + tools)):
         array = written([{"role": "user", "content": f"{number} {at}"} for at in range(length)])
         extras = Extras((bytes(tools), b"", b""), Outside(bytes([number % 256]) * 16, Estimate(fixed=3)))
-        added = [
-            (raw, Message(digest_of(raw, ALICE), "user", Estimate(300 + number, 300 + len(raw), 999, 999)))
-            for raw in items(array) or []
+        added = cut_out(array)
+        new = [
+            Message(each.digest, "user", Estimate(300 + number, 300 + len(each.raw), 999, 999))
+            for each in added
         ]
-        recollection.keep(ALICE, measured(ALICE, array, Beginning(), added, extras), Beginning())
+        parts = parted(ALICE, array, Beginning(), added, home_of)
+        recollection.keep(ALICE, measured(parts, new, extras), Beginning())
     held = recollection.held
-    del array, extras, added
+    del array, extras, added, new, parts
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()

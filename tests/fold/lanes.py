@@ -30,6 +30,7 @@ def fold_of(
     summary = json.dumps({"role": "system", "content": text}).encode()
     return Fold(
         id=id or f"fold-{covers}",
+        home=past.home,
         prefix=past.chain[covers],
         covers=covers,
         kept=kept,

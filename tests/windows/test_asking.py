@@ -346,7 +346,7 @@ async def test_a_restart_keeps_what_was_said(tmp_path: Path) -> None:
         store = await SqliteStore.open(tmp_path / "state.db")
         async with asker(server.port, store=store) as ask:
             assert ask.asking.said_of("Qwen/Qwen3-32B") is None
-            await ask.asking.recall("Qwen/Qwen3-32B")
+            await asyncio.gather(*ask.asking.recalling("Qwen/Qwen3-32B"))
             assert ask.asking.said_of("Qwen/Qwen3-32B") == Said(40960)
         await store.close()
         assert len(server.asked) == 1

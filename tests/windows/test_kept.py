@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from proxy.ports import NOBODY, Space
@@ -30,7 +32,7 @@ class Worker:
         await self.writer.drain(PATIENCE)
 
     async def knows(self, model: str) -> int | None:
-        await self.kept.recall(model)
+        await asyncio.gather(*self.kept.recalling(model))
         fact = self.kept.get(model)
         return fact.number if fact is not None else None
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,7 @@ async def test_a_restart_keeps_what_was_learned(tmp_path: Path, clock: Clock) ->
     await store.close()
 
     learned, writer, store = await life()
-    await learned.recall("m")
+    await asyncio.gather(*learned.recalling("m"))
     assert bound(learned) == (200_000, True)
     assert learned.of("m").accepted == 150_000
     clock.now += BOUND_HOLDS
@@ -175,12 +176,12 @@ async def test_a_worker_that_sees_long_prompts_does_not_write_over_another_s_bou
     learned: LearnedWindows, clock: Clock, writer: LateWriter
 ) -> None:
     other = LearnedWindows(UPSTREAM, writer, clock)
-    await other.recall("m")
+    await asyncio.gather(*other.recalling("m"))
     learned.refused("m", Overflow(8192), counted=9000, declared=None)
     other.accepted("m", 5000)
     other.accepted("m", 6000)
     clock.now += READ_AGAIN_AFTER
     for worker in (learned, other):
-        await worker.recall("m")
+        await asyncio.gather(*worker.recalling("m"))
         assert bound(worker) == (8192, False)
     await writer.drain(PATIENCE)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +34,9 @@ class Upstream:
     def said_of(self, model: str) -> Said | None:
         return self._said
 
-    async def recall(self, model: str) -> None:
+    def recalling(self, model: str) -> list[Awaitable[None]]:
         """It was never away."""
+        return []
 
 
 def known(origin: Origin | None = None, facts: ModelFacts | None = None) -> KnownModel:
@@ -216,6 +220,6 @@ async def test_recalling_asks_for_what_was_said_and_what_was_learned() -> None:
     LearnedWindows("http://u/v1", writer).refused("m", Overflow(3000), counted=9000, declared=None)
     windows = Windows(Models(KnownModel()), Upstream(None), LearnedWindows("http://u/v1", writer))
     assert windows.of("m").window == Window(DEFAULT_WINDOW, assumed=True)
-    await windows.recall("m")
+    await asyncio.gather(*windows.recalling("m"))
     assert windows.of("m").window == Window(3000)
     await writer.drain(PATIENCE)
