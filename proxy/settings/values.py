@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import re
@@ -96,6 +97,49 @@ def long_enough(secret: SecretStr | None) -> SecretStr | None:
             'python -c "import secrets; print(secrets.token_urlsafe(32))"'
         )
     return secret
+
+
+_KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,32}")
+_KEY_SIZE = 32
+_MAKE_A_KEY = """python -c "import base64, os; print('k1:' + base64.b64encode(os.urandom(32)).decode())\""""
+
+
+def sealing(keys: SecretStr | None) -> SecretStr | None:
+    if keys is not None:
+        encryption_keys(keys.get_secret_value())
+    return keys
+
+
+def encryption_keys(text: str) -> dict[str, bytes]:
+    """Keys by id, from `id:base64key,id:base64key`, in their order. No complaint repeats any of it: an id may
+    be a key that stands in the wrong place.
+    """
+    keys: dict[str, bytes] = {}
+    for number, entry in enumerate(text.split(","), 1):
+        key_id, colon, encoded = entry.strip().partition(":")
+        if not colon or not _KEY_ID.fullmatch(key_id):
+            raise ValueError(
+                f"key {number} should be id:base64key, the id at most 32 letters, digits, dots, dashes and "
+                f"underscores; several are separated by commas. To make one: {_MAKE_A_KEY}"
+            )
+        key = _decoded(encoded.strip())
+        if key is None or len(key) != _KEY_SIZE:
+            raise ValueError(
+                f"key {number} should be {_KEY_SIZE} random bytes in base64. To make one: {_MAKE_A_KEY}"
+            )
+        if key_id in keys or key in keys.values():
+            raise ValueError(f"key {number} repeats the id or the bytes of an earlier one")
+        keys[key_id] = key
+    return keys
+
+
+def _decoded(encoded: str) -> bytes | None:
+    """Both alphabets of base64, with or without the padding."""
+    standard = encoded.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+    except ValueError:
+        return None
 
 
 def comma_separated(value: object) -> object:
