@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -23,17 +23,22 @@ log = structlog.get_logger("tailfold")
 
 _SQLITE = "sqlite:///"
 
+Opener = Callable[[], Awaitable[Store]]
+
 
 def open_store(
     url: str,
     tasks: Tasks,
     *,
+    keys: Mapping[str, bytes] | None = None,
     on_outage: Callable[[str], None],
     on_overruled: OnOverruled = unheard,
     pause: float = PAUSE,
     time_limit: float = TIME_LIMIT,
 ) -> Store:
-    """The store for a URL that the settings have accepted. Nothing is touched before it is first used."""
+    """The store for a URL that the settings have accepted, sealed where there are keys. Nothing is touched
+    before it is first used.
+    """
     if url.startswith(_SQLITE):
         path = sqlite_path(url)
 
@@ -44,7 +49,7 @@ def open_store(
             return store
 
         return GuardedStore(
-            open_file,
+            _sealed(open_file, keys),
             tasks,
             url=url,
             on_outage=on_outage,
@@ -58,6 +63,21 @@ def open_store(
             store=masked(url),
         )
     return MemoryStore()
+
+
+def _sealed(opened: Opener, keys: Mapping[str, bytes] | None) -> Opener:
+    """What stands in for the store during an outage stays as it is: it lives in memory alone."""
+    if not keys:
+        return opened
+    from proxy.store.keyring import Keyring  # takes 30 ms, which start-up pays only where something is sealed
+    from proxy.store.sealed import SealedStore
+
+    keyring = Keyring(keys)
+
+    async def opened_and_sealed() -> Store:
+        return SealedStore(await opened(), keyring)
+
+    return opened_and_sealed
 
 
 def sqlite_path(url: str) -> Path:

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from proxy.ports import NOBODY, Space, Store
 from proxy.store.guarded import GuardedStore
+from proxy.store.keyring import Keyring
 from proxy.store.memory import MemoryStore
+from proxy.store.sealed import SealedStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE, Clock, never_opens
 
 ALICE, BOB = b"alice" * 6, b"bob" * 10
-KINDS = ["memory", "sqlite", "guarded sqlite", "guarded and broken"]
+KEYS = Keyring({"k1": b"1" * 32})
+KINDS = ["memory", "sqlite", "sealed sqlite", "guarded sqlite", "guarded and broken"]
 
 
 @pytest.fixture
@@ -45,6 +48,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
         made_store = MemoryStore(clock=clock)
     elif request.param == "sqlite":
         made_store = await SqliteStore.open(tmp_path / "state.db", clock=clock)
+    elif request.param == "sealed sqlite":
+        made_store = SealedStore(await SqliteStore.open(tmp_path / "state.db", clock=clock), KEYS)
     else:
         made_store = made(request.param, tmp_path, clock, tasks)
     yield made_store
@@ -388,6 +393,13 @@ async def take(step: Step, store: Store, clock: Clock, model: Hourglass) -> None
 def test_the_memory_store_is_a_dictionary_with_an_hourglass(steps: list[Step]) -> None:
     clock = Clock()
     asyncio.run(follow(MemoryStore(clock=clock), clock, steps))
+
+
+@given(steps=STEPS)
+@settings(max_examples=100, deadline=None)
+def test_a_sealed_store_is_a_dictionary_with_an_hourglass(steps: list[Step]) -> None:
+    clock = Clock()
+    asyncio.run(follow(SealedStore(MemoryStore(clock=clock), KEYS), clock, steps))
 
 
 @given(steps=STEPS)
