@@ -74,8 +74,8 @@ class Settings(BaseSettings):
         default=None,
         repr=False,
         description="Where state is kept: memory://, sqlite:///relative/path.db, "
-        "sqlite:////absolute/path.db, redis://, rediss://, redis+sentinel:// or redis+cluster://. Without it "
-        "(null) an SQLite file in the user's state folder.",
+        "sqlite:////absolute/path.db, redis://, rediss://, redis+sentinel:// or redis+cluster://, or what "
+        "an installed package brings along. Without it (null) an SQLite file in the user's state folder.",
     )
     mode: Mode = Field(
         default="compress",

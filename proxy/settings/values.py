@@ -11,6 +11,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
+from proxy.packages import STORES, brought_along
+
 STORE_SCHEMES = ("memory", "sqlite", "redis", "rediss", "redis+sentinel", "redis+cluster")
 
 _UNITS = {"": 1, "b": 1} | {
@@ -71,14 +73,32 @@ def valid_store(url: str | None) -> str | None:
     if url is None:
         return None
     parts = _split(url.strip())
-    if parts.scheme not in STORE_SCHEMES or not url.strip().startswith(f"{parts.scheme}://"):
-        schemes = ", ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
-        raise ValueError(f"should begin with one of {schemes}")
+    if not url.strip().startswith(f"{parts.scheme}://"):
+        raise ValueError(f"should begin with one of {_schemes()}")
+    if parts.scheme not in STORE_SCHEMES:
+        _brought_by_one_package(parts.scheme)
     if parts.scheme == "sqlite" and (parts.netloc or len(parts.path) < 2):
         raise ValueError("should be sqlite:///relative/path.db or sqlite:////absolute/path.db")
     if "redis" in parts.scheme and not parts.netloc.rpartition("@")[2]:
         raise ValueError(f"should name a host, as in {parts.scheme}://localhost:6379")
     return url.strip()
+
+
+def _brought_by_one_package(scheme: str) -> None:
+    # Only for what we do not have ourselves, so that no package takes the place of one of our stores.
+    found = brought_along(STORES, scheme)
+    if not found:
+        raise ValueError(
+            f"should begin with one of {_schemes()}, or with the scheme of a store that an installed package "
+            f"registers under the entry point group {STORES}"
+        )
+    if len(found) > 1:
+        packages = ", ".join(sorted(each.dist.name if each.dist else each.value for each in found))
+        raise ValueError(f"has a scheme that more than one installed package registers: {packages}")
+
+
+def _schemes() -> str:
+    return ", ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
 
 
 def header_safe(token: SecretStr | None) -> SecretStr | None:
