@@ -6,7 +6,7 @@ import asyncio
 import base64
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -14,41 +14,26 @@ import aiohttp
 import pytest
 
 from proxy.simulator import Fault, Simulator
-from tests.cli.command import Serving, eventually, serving
-from tests.folding.agent import Agent, prose, small, with_tools
+from tests.cli.command import eventually
+from tests.folding.agent import Agent, prose, small
+from tests.folding.processes import agent_at, proxying
 from tests.simulator.talk import Message, user
 
 KEY = "sk-canary-key-7f3a"
 INSTRUCTIONS, SAID, RESULT, NAME = (f"canary-{what}-51c9" for what in ("rules", "said", "result", "name"))
 TEXTS = [INSTRUCTIONS, SAID, RESULT, NAME]
-MODELS = '{"gpt-4o": {"window": 8000}}'
+STORE = ("--store", "sqlite:///state.db", "--log-level", "debug")
 OLD, NEW = (f"{name}:{base64.b64encode(name.encode() * 4).decode()}" for name in ("old-key1", "new-key2"))
+
+
+def sealed_by(keys: str | None) -> dict[str, str]:
+    return {"TAILFOLD_ENCRYPTION__KEYS": keys or ""}
 
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[Simulator]:
     async with Simulator(small()) as simulator:
         yield simulator
-
-
-@asynccontextmanager
-async def proxying(upstream: Simulator, home: Path, keys: str | None, *flags: str) -> AsyncIterator[Serving]:
-    env = {"TAILFOLD_MODELS": MODELS} | ({"TAILFOLD_ENCRYPTION__KEYS": keys} if keys else {})
-    store = ("--upstream", upstream.base_url, "--store", "sqlite:///state.db", "--log-level", "debug")
-    running = serving(*store, *flags, home=home, env=env)
-    proxy = await asyncio.to_thread(running.__enter__)
-    try:
-        yield proxy
-    finally:
-        await asyncio.to_thread(running.__exit__, None, None, None)
-
-
-@asynccontextmanager
-async def agent_at(proxy: Serving, messages: list[Message]) -> AsyncIterator[Agent]:
-    async with aiohttp.ClientSession() as session:
-        headers = {"X-Conversation-Id": NAME}
-        url = f"{proxy.url}/v1"
-        yield Agent(session, url, KEY, messages=messages, options=with_tools(), headers=headers)
 
 
 async def talk(agent: Agent, turns: int) -> None:
@@ -109,7 +94,10 @@ async def test_with_encryption_neither_key_nor_text_is_left_anywhere(
     waiting = tmp_path / "my.yaml"
     waiting.write_text("timeouts: {idle: 0.2, first_byte: 0.5}\n")
     history = begun()
-    async with proxying(upstream, tmp_path, keys) as proxy, agent_at(proxy, history) as agent:
+    async with (
+        proxying(upstream, tmp_path, *STORE, **sealed_by(keys)) as proxy,
+        agent_at(proxy, history, KEY, **{"X-Conversation-Id": NAME}) as agent,
+    ):
         await talk(agent, 24)
         assert {"fold", "reuse"} & {answer.action for answer in agent.answers}
         left = await left_behind(tmp_path)
@@ -118,7 +106,7 @@ async def test_with_encryption_neither_key_nor_text_is_left_anywhere(
         assert "tailfold_folds_total" in told
         assert await asyncio.to_thread(proxy.end) == 0
     async with (
-        proxying(upstream, tmp_path, keys, "--config", str(waiting)) as again,
+        proxying(upstream, tmp_path, *STORE, "--config", str(waiting), **sealed_by(keys)) as again,
         agent_at(again, []) as agent,
     ):
         told += await own_errors(upstream, agent)
@@ -140,14 +128,20 @@ async def test_with_encryption_neither_key_nor_text_is_left_anywhere(
 
 async def test_folds_outlive_a_restart_and_a_rotation(upstream: Simulator, tmp_path: Path) -> None:
     history = begun()
-    async with proxying(upstream, tmp_path, OLD) as proxy, agent_at(proxy, history) as agent:
+    async with (
+        proxying(upstream, tmp_path, *STORE, **sealed_by(OLD)) as proxy,
+        agent_at(proxy, history) as agent,
+    ):
         while not any(answer.action == "reuse" for answer in agent.answers):
             await talk(agent, 1)
         last = agent.answers[-1]
         await asyncio.to_thread(proxy.end)
     summaries = len(upstream.summary_calls())
     for keys in (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}"):
-        async with proxying(upstream, tmp_path, keys) as proxy, agent_at(proxy, history[:-1]) as agent:
+        async with (
+            proxying(upstream, tmp_path, *STORE, **sealed_by(keys)) as proxy,
+            agent_at(proxy, history[:-1]) as agent,
+        ):
             again = await agent.send()
             assert (again.action, again.fold) == ("reuse", last.fold)
             await asyncio.to_thread(proxy.end)
@@ -156,10 +150,10 @@ async def test_folds_outlive_a_restart_and_a_rotation(upstream: Simulator, tmp_p
 
 async def test_workers_share_what_is_encrypted(upstream: Simulator, tmp_path: Path) -> None:
     history = begun()
-    async with proxying(upstream, tmp_path, OLD, "--workers", "2") as proxy:
+    async with proxying(upstream, tmp_path, *STORE, "--workers", "2", **sealed_by(OLD)) as proxy:
         for _ in range(30):
             # A connection of its own for every turn, so that the turns go to both.
-            async with agent_at(proxy, history) as agent:
+            async with agent_at(proxy, history, KEY, **{"X-Conversation-Id": NAME}) as agent:
                 await talk(agent, 1)
         left = await left_behind(tmp_path)
         assert await asyncio.to_thread(proxy.end) == 0
