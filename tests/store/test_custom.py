@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE
-from tests.store.packages import install, install_example
+from tests.store.packages import EXAMPLE, install, install_example
 
 FAULTS = """
 from proxy.ports import StoreUnavailable
@@ -62,6 +63,17 @@ def problem_with(url: str) -> str:
 async def kept(store: Store) -> dict[bytes, bytes]:
     await store.put(NOBODY, Space.COUNTS, {b"k": b"a canary"}, ttl=FOREVER)
     return await store.get(NOBODY, Space.COUNTS, [b"k"])
+
+
+# What the docs show.
+
+
+def test_what_the_docs_show_of_the_example_is_the_example() -> None:
+    page = (EXAMPLE.parents[1] / "custom-stores.md").read_text()
+    shown = re.findall(r"```(?:toml|python)\n# (\S+)\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in shown] == ["pyproject.toml", "folder_store.py"]
+    for name, code in shown:
+        assert code in (EXAMPLE / name).read_text()
 
 
 # Which scheme is taken.
