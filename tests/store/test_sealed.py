@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -194,6 +195,31 @@ async def test_of_many_who_find_junk_one_wins() -> None:
     answers = await asyncio.gather(*(put_new(each, b"%d" % number) for number, each in enumerate(stores)))
     assert len({*answers}) == 1
     assert await found(stores[0]) == answers[0]
+
+
+class Overtaken(MemoryStore):
+    """While the first who asks is told of what is there, another is faster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Coroutine[Any, Any, bytes] | None = None
+
+    async def put_new(
+        self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
+    ) -> bytes:
+        winner = await super().put_new(tenant, space, key, value, ttl=ttl)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile
+        return winner
+
+
+async def test_junk_that_another_has_replaced_by_now_is_not_replaced_again() -> None:
+    inner = Overtaken()
+    await put(inner, b"junk")
+    inner.meanwhile = put_new(sealed(inner, OLD), b"theirs")
+    assert await put_new(sealed(inner, OLD), b"ours") == b"theirs"
+    assert await found(sealed(inner, OLD)) == b"theirs"
 
 
 # Rotation.
