@@ -85,6 +85,7 @@ class Rooms:
         self._store = open_store(
             settings.store_url,
             tasks,
+            keys=settings.encryption.by_id,
             on_outage=metrics.store_outage,
             on_overruled=self._overruled,
             pause=store_pause,

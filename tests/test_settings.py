@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +109,16 @@ def test_importing_the_settings_brings_no_heavy_library_along() -> None:
         text=True,
         check=True,
     )
-    heavy = {"litellm", "aiohttp", "tiktoken", "redis", "prometheus_client", "uvloop", "openai"}
+    heavy = {
+        "litellm",
+        "aiohttp",
+        "tiktoken",
+        "redis",
+        "prometheus_client",
+        "uvloop",
+        "openai",
+        "cryptography",
+    }
     assert heavy.isdisjoint(json.loads(told.stdout))
 
 
@@ -177,6 +188,7 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "summarizer.daily_tokens": "1000",
         "history.store_messages": "false",
         "history.ttl": "60",
+        "encryption.keys": "k1:" + "A" * 43,
         "notify.headers": "false",
         "notify.events": "false",
         **{key: "1.5" for key in FIELDS if key.startswith("timeouts.")},
@@ -509,3 +521,66 @@ def test_the_secret_is_masked_when_shown_and_handed_to_workers_in_clear() -> Non
     settings = Settings(secret=SecretStr("a secret of some length"))
     assert printable(settings)["secret"] == MASK
     assert revealed(settings)["secret"] == "a secret of some length"
+
+
+# Keys for what is stored.
+
+KEY, OTHER = base64.b64encode(bytes(range(32))).decode(), base64.b64encode(b"o" * 32).decode()
+
+
+def test_keys_come_in_their_order_in_either_alphabet_padded_or_not() -> None:
+    awkward = b"\xfb\xff" * 16
+    urlsafe = base64.urlsafe_b64encode(awkward).decode().rstrip("=")
+    loaded = load({}, {"TAILFOLD_ENCRYPTION__KEYS": f" new:{KEY} , 2026-11_a.b:{urlsafe}"})
+    keys = loaded.settings.encryption.by_id
+    assert list(keys.items()) == [("new", bytes(range(32))), ("2026-11_a.b", awkward)]
+
+
+def test_without_keys_nothing_is_encrypted() -> None:
+    assert Settings().encryption.by_id == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (KEY, "key 1 should be id:base64key"),
+        (f":{KEY}", "key 1 should be id:base64key"),
+        (f"{KEY}:k1", "key 1 should be id:base64key"),
+        (f"my key:{KEY}", "key 1 should be id:base64key"),
+        (f"{'i' * 33}:{KEY}", "key 1 should be id:base64key"),
+        (f"käse:{KEY}", "key 1 should be id:base64key"),
+        (f"k1:{KEY},", "key 2 should be id:base64key"),
+        ("k1:", "key 1 should be 32 random bytes in base64"),
+        (f"k1:{KEY[:-5]}", "key 1 should be 32 random bytes in base64"),
+        (f"k1:{KEY[:20]}!{KEY[20:]}", "key 1 should be 32 random bytes in base64"),
+        (f"k1:{KEY},k2:ä{OTHER}", "key 2 should be 32 random bytes in base64"),
+        (f"k1:{KEY},k1:{OTHER}", "key 2 repeats the id or the bytes of an earlier one"),
+        (f"k1:{KEY},k2:{KEY}", "key 2 repeats the id or the bytes of an earlier one"),
+    ],
+)
+def test_a_wrong_key_is_told_by_its_number_and_never_repeated(text: str, complaint: str) -> None:
+    problem = only_problem(TAILFOLD_ENCRYPTION__KEYS=text)
+    assert problem.startswith(f"environment TAILFOLD_ENCRYPTION__KEYS: {complaint}")
+    for word in re.findall(r"[\w+/=]{5,}", text):
+        assert word not in problem
+
+
+def test_no_keys_at_all_is_no_way_to_say_that_nothing_is_to_be_encrypted(yaml: Any) -> None:
+    [problem] = problems({"config": yaml('encryption:\n  keys: ""\n')})
+    assert "line 2: encryption.keys: key 1 should be id:base64key" in problem
+
+
+def test_the_way_to_make_a_key_that_is_told_makes_one() -> None:
+    problem = only_problem(TAILFOLD_ENCRYPTION__KEYS="k1:short")
+    command = problem.partition("To make one: ")[2]
+    made = subprocess.run(command, shell=True, env=os.environ, capture_output=True, text=True, check=True)
+    assert load({}, {"TAILFOLD_ENCRYPTION__KEYS": made.stdout.strip()}).settings.encryption.by_id.keys() == {
+        "k1"
+    }
+
+
+def test_keys_are_masked_when_shown_and_handed_to_workers_in_clear() -> None:
+    settings = load({}, {"TAILFOLD_ENCRYPTION__KEYS": f"k1:{KEY}"}).settings
+    assert printable(settings)["encryption.keys"] == MASK
+    assert KEY not in repr(settings) + str(printable(settings)) + str(values_of(settings))
+    assert Settings.model_validate(json.loads(json.dumps(revealed(settings)))) == settings

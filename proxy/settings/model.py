@@ -16,6 +16,7 @@ from proxy.config_files import variable
 from proxy.settings.sections import (
     Admin,
     Compression,
+    Encryption,
     History,
     Limits,
     Log,
@@ -73,8 +74,8 @@ class Settings(BaseSettings):
         default=None,
         repr=False,
         description="Where state is kept: memory://, sqlite:///relative/path.db, "
-        "sqlite:////absolute/path.db, redis://, rediss://, redis+sentinel:// or redis+cluster://. Without it "
-        "(null) an SQLite file in the user's state folder.",
+        "sqlite:////absolute/path.db, redis://, rediss://, redis+sentinel:// or redis+cluster://, or what "
+        "an installed package brings along. Without it (null) an SQLite file in the user's state folder.",
     )
     mode: Mode = Field(
         default="compress",
@@ -101,6 +102,9 @@ class Settings(BaseSettings):
     summarizer: Summarizer = Field(default=Summarizer(), description="Who writes the summaries.")
     history: History = Field(
         default=History(), description="What is kept of conversations, and for how long."
+    )
+    encryption: Encryption = Field(
+        default=Encryption(), description="Whether what is stored is encrypted there."
     )
     notify: Notify = Field(default=Notify(), description="Where folds are announced.")
     windows: Windows = Field(default=Windows(), description="How large the models' windows are.")
@@ -189,7 +193,7 @@ SECTIONS: Mapping[str, FieldInfo] = {
 FIELDS: Mapping[str, FieldInfo] = _leaf_fields()
 
 # Their values are not repeated in messages: they are secrets, or may contain one.
-PRIVATE = frozenset({"admin.token", "secret", "store", "upstream"})
+PRIVATE = frozenset({"admin.token", "encryption.keys", "secret", "store", "upstream"})
 
 
 def is_size(key: str) -> bool:
@@ -211,6 +215,7 @@ def printable(settings: Settings) -> dict[str, Any]:
     shown["store"] = masked(settings.store_url)
     shown["secret"] = settings.secret and MASK
     shown["models"] = {name: facts.model_dump(exclude_none=True) for name, facts in settings.models.items()}
+    shown["encryption.keys"] = settings.encryption.keys and MASK
     shown["admin.token"] = settings.admin.token and MASK
     shown["admin.hosts"] = list(settings.admin.hosts)
     shown["tls.ca_file"] = settings.tls.ca_file and str(settings.tls.ca_file)
@@ -221,6 +226,7 @@ def revealed(settings: Settings) -> dict[str, Any]:
     """The settings as plain JSON data, secrets in clear: only for handing them to a process of our own."""
     plain = settings.model_dump(mode="json")
     plain["secret"] = settings.secret and settings.secret.get_secret_value()
+    plain["encryption"]["keys"] = settings.encryption.keys and settings.encryption.keys.get_secret_value()
     plain["admin"]["token"] = settings.admin.token and settings.admin.token.get_secret_value()
     return plain
 

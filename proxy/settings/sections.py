@@ -22,8 +22,10 @@ from proxy.settings.values import (
     Share,
     Tokens,
     comma_separated,
+    encryption_keys,
     header_safe,
     host_names,
+    sealing,
 )
 
 # The rules of `proxy.counting.images`, which this floor does not know; a test holds them together.
@@ -166,6 +168,20 @@ class History(Section):
         description="Seconds for which messages are kept from when they came in, and folds from when they "
         "were last used; null is for ever.",
     )
+
+
+class Encryption(Section):
+    keys: Annotated[SecretStr | None, AfterValidator(sealing)] = Field(
+        default=None,
+        description="Keys under which values are encrypted before they reach the store (AES-256-GCM): "
+        "`id:base64key`, each of 32 bytes, several separated by commas. The first one encrypts, all of them "
+        "decrypt. What none of them decrypts counts as missing. Without any (null) values are stored as they "
+        "are. Has no flag, because other users of a machine can see flags.",
+    )
+
+    @property
+    def by_id(self) -> dict[str, bytes]:
+        return encryption_keys(self.keys.get_secret_value()) if self.keys is not None else {}
 
 
 class Notify(Section):

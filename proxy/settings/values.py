@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import json
 import re
@@ -9,6 +10,8 @@ from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
+
+from proxy.packages import STORES, brought_along
 
 STORE_SCHEMES = ("memory", "sqlite", "redis", "rediss", "redis+sentinel", "redis+cluster")
 
@@ -70,14 +73,32 @@ def valid_store(url: str | None) -> str | None:
     if url is None:
         return None
     parts = _split(url.strip())
-    if parts.scheme not in STORE_SCHEMES or not url.strip().startswith(f"{parts.scheme}://"):
-        schemes = ", ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
-        raise ValueError(f"should begin with one of {schemes}")
+    if not url.strip().startswith(f"{parts.scheme}://"):
+        raise ValueError(f"should begin with one of {_schemes()}")
+    if parts.scheme not in STORE_SCHEMES:
+        _brought_by_one_package(parts.scheme)
     if parts.scheme == "sqlite" and (parts.netloc or len(parts.path) < 2):
         raise ValueError("should be sqlite:///relative/path.db or sqlite:////absolute/path.db")
     if "redis" in parts.scheme and not parts.netloc.rpartition("@")[2]:
         raise ValueError(f"should name a host, as in {parts.scheme}://localhost:6379")
     return url.strip()
+
+
+def _brought_by_one_package(scheme: str) -> None:
+    # Only for what we do not have ourselves, so that no package takes the place of one of our stores.
+    found = brought_along(STORES, scheme)
+    if not found:
+        raise ValueError(
+            f"should begin with one of {_schemes()}, or with the scheme of a store that an installed package "
+            f"registers under the entry point group {STORES}"
+        )
+    if len(found) > 1:
+        packages = ", ".join(sorted(each.dist.name if each.dist else each.value for each in found))
+        raise ValueError(f"has a scheme that more than one installed package registers: {packages}")
+
+
+def _schemes() -> str:
+    return ", ".join(f"{scheme}://" for scheme in STORE_SCHEMES)
 
 
 def header_safe(token: SecretStr | None) -> SecretStr | None:
@@ -96,6 +117,49 @@ def long_enough(secret: SecretStr | None) -> SecretStr | None:
             'python -c "import secrets; print(secrets.token_urlsafe(32))"'
         )
     return secret
+
+
+_KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,32}")
+_KEY_SIZE = 32
+_MAKE_A_KEY = """python -c "import base64, os; print('k1:' + base64.b64encode(os.urandom(32)).decode())\""""
+
+
+def sealing(keys: SecretStr | None) -> SecretStr | None:
+    if keys is not None:
+        encryption_keys(keys.get_secret_value())
+    return keys
+
+
+def encryption_keys(text: str) -> dict[str, bytes]:
+    """Keys by id, from `id:base64key,id:base64key`, in their order. No complaint repeats any of it: an id may
+    be a key that stands in the wrong place.
+    """
+    keys: dict[str, bytes] = {}
+    for number, entry in enumerate(text.split(","), 1):
+        key_id, colon, encoded = entry.strip().partition(":")
+        if not colon or not _KEY_ID.fullmatch(key_id):
+            raise ValueError(
+                f"key {number} should be id:base64key, the id at most 32 letters, digits, dots, dashes and "
+                f"underscores; several are separated by commas. To make one: {_MAKE_A_KEY}"
+            )
+        key = _decoded(encoded.strip())
+        if key is None or len(key) != _KEY_SIZE:
+            raise ValueError(
+                f"key {number} should be {_KEY_SIZE} random bytes in base64. To make one: {_MAKE_A_KEY}"
+            )
+        if key_id in keys or key in keys.values():
+            raise ValueError(f"key {number} repeats the id or the bytes of an earlier one")
+        keys[key_id] = key
+    return keys
+
+
+def _decoded(encoded: str) -> bytes | None:
+    """Both alphabets of base64, with or without the padding."""
+    standard = encoded.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+    except ValueError:
+        return None
 
 
 def comma_separated(value: object) -> object:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -11,6 +12,8 @@ import structlog
 
 from proxy.ports import Store
 from proxy.settings import masked
+from proxy.settings.values import STORE_SCHEMES
+from proxy.store.custom import CustomStore
 from proxy.store.guarded import PAUSE, TIME_LIMIT, GuardedStore
 from proxy.store.interim import OnOverruled, unheard
 from proxy.store.memory import MemoryStore
@@ -23,41 +26,72 @@ log = structlog.get_logger("tailfold")
 
 _SQLITE = "sqlite:///"
 
+Opener = Callable[[], Awaitable[Store]]
+
 
 def open_store(
     url: str,
     tasks: Tasks,
     *,
+    keys: Mapping[str, bytes] | None = None,
     on_outage: Callable[[str], None],
     on_overruled: OnOverruled = unheard,
     pause: float = PAUSE,
     time_limit: float = TIME_LIMIT,
 ) -> Store:
-    """The store for a URL that the settings have accepted. Nothing is touched before it is first used."""
-    if url.startswith(_SQLITE):
-        path = sqlite_path(url)
+    """The store for a URL that the settings have accepted, sealed where there are keys. Nothing is touched
+    before it is first used.
+    """
+    opener = _opener(url, on_outage)
+    if opener is None:
+        return MemoryStore()
+    return GuardedStore(
+        _sealed(opener, keys),
+        tasks,
+        url=url,
+        on_outage=on_outage,
+        on_overruled=on_overruled,
+        time_limit=time_limit,
+        pause=pause,
+    )
 
-        async def open_file() -> Store:
-            store = await SqliteStore.open(path)
-            if store.replaced is not None:
-                on_outage("corrupt")
-            return store
 
-        return GuardedStore(
-            open_file,
-            tasks,
-            url=url,
-            on_outage=on_outage,
-            on_overruled=on_overruled,
-            time_limit=time_limit,
-            pause=pause,
-        )
-    if not url.startswith("memory://"):
-        log.warning(
-            "Redis comes in a later version, state is kept in memory and ends with the process",
-            store=masked(url),
-        )
-    return MemoryStore()
+def _opener(url: str, on_outage: Callable[[str], None]) -> Opener | None:
+    """None where there is nothing to open: memory is simply there."""
+    scheme = url.partition("://")[0]
+    if scheme == "memory":
+        return None
+    if scheme not in STORE_SCHEMES:
+        return partial(CustomStore.open, url)
+    if scheme == "sqlite":
+        return partial(_open_file, sqlite_path(url), on_outage)
+    log.warning(
+        "Redis comes in a later version, state is kept in memory and ends with the process",
+        store=masked(url),
+    )
+    return None
+
+
+async def _open_file(path: Path, on_outage: Callable[[str], None]) -> Store:
+    store = await SqliteStore.open(path)
+    if store.replaced is not None:
+        on_outage("corrupt")
+    return store
+
+
+def _sealed(opened: Opener, keys: Mapping[str, bytes] | None) -> Opener:
+    """What stands in for the store during an outage stays as it is: it lives in memory alone."""
+    if not keys:
+        return opened
+    from proxy.store.keyring import Keyring  # takes 30 ms, which start-up pays only where something is sealed
+    from proxy.store.sealed import SealedStore
+
+    keyring = Keyring(keys)
+
+    async def opened_and_sealed() -> Store:
+        return SealedStore(await opened(), keyring)
+
+    return opened_and_sealed
 
 
 def sqlite_path(url: str) -> Path:

@@ -8,18 +8,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from folder_store import FolderStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.ports import NOBODY, Space, Store
 from proxy.store.guarded import GuardedStore
+from proxy.store.keyring import Keyring
 from proxy.store.memory import MemoryStore
+from proxy.store.sealed import SealedStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE, Clock, never_opens
 
 ALICE, BOB = b"alice" * 6, b"bob" * 10
-KINDS = ["memory", "sqlite", "guarded sqlite", "guarded and broken"]
+KEYS = Keyring({"k1": b"1" * 32})
+KINDS = ["memory", "sqlite", "sealed sqlite", "folder", "guarded sqlite", "guarded and broken"]
 
 
 @pytest.fixture
@@ -45,6 +49,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
         made_store = MemoryStore(clock=clock)
     elif request.param == "sqlite":
         made_store = await SqliteStore.open(tmp_path / "state.db", clock=clock)
+    elif request.param == "folder":
+        made_store = FolderStore(tmp_path / "state", clock=clock)
+    elif request.param == "sealed sqlite":
+        made_store = SealedStore(await SqliteStore.open(tmp_path / "state.db", clock=clock), KEYS)
     else:
         made_store = made(request.param, tmp_path, clock, tasks)
     yield made_store
@@ -388,6 +396,21 @@ async def take(step: Step, store: Store, clock: Clock, model: Hourglass) -> None
 def test_the_memory_store_is_a_dictionary_with_an_hourglass(steps: list[Step]) -> None:
     clock = Clock()
     asyncio.run(follow(MemoryStore(clock=clock), clock, steps))
+
+
+@given(steps=STEPS)
+@settings(max_examples=100, deadline=None)
+def test_a_sealed_store_is_a_dictionary_with_an_hourglass(steps: list[Step]) -> None:
+    clock = Clock()
+    asyncio.run(follow(SealedStore(MemoryStore(clock=clock), KEYS), clock, steps))
+
+
+@given(steps=STEPS)
+@settings(max_examples=40, deadline=None)
+def test_the_example_of_a_custom_store_is_a_dictionary_with_an_hourglass(steps: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Clock()
+        asyncio.run(follow(FolderStore(Path(folder), clock=clock), clock, steps))
 
 
 @given(steps=STEPS)
