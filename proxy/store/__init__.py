@@ -8,21 +8,17 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-import structlog
-
 from proxy.ports import Store
-from proxy.settings import masked
 from proxy.settings.values import STORE_SCHEMES
 from proxy.store.custom import CustomStore
 from proxy.store.guarded import PAUSE, TIME_LIMIT, GuardedStore
 from proxy.store.interim import OnOverruled, unheard
 from proxy.store.memory import MemoryStore
+from proxy.store.redis_address import address_in
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 
 __all__ = ["PAUSE", "TIME_LIMIT", "open_store"]
-
-log = structlog.get_logger("tailfold")
 
 _SQLITE = "sqlite:///"
 
@@ -42,7 +38,7 @@ def open_store(
     """The store for a URL that the settings have accepted, sealed where there are keys. Nothing is touched
     before it is first used.
     """
-    opener = _opener(url, on_outage)
+    opener = _opener(url, tasks, on_outage, time_limit)
     if opener is None:
         return MemoryStore()
     return GuardedStore(
@@ -56,7 +52,7 @@ def open_store(
     )
 
 
-def _opener(url: str, on_outage: Callable[[str], None]) -> Opener | None:
+def _opener(url: str, tasks: Tasks, on_outage: Callable[[str], None], time_limit: float) -> Opener | None:
     """None where there is nothing to open: memory is simply there."""
     scheme = url.partition("://")[0]
     if scheme == "memory":
@@ -65,11 +61,7 @@ def _opener(url: str, on_outage: Callable[[str], None]) -> Opener | None:
         return partial(CustomStore.open, url)
     if scheme == "sqlite":
         return partial(_open_file, sqlite_path(url), on_outage)
-    log.warning(
-        "Redis comes in a later version, state is kept in memory and ends with the process",
-        store=masked(url),
-    )
-    return None
+    return partial(_open_redis, url, tasks, time_limit)
 
 
 async def _open_file(path: Path, on_outage: Callable[[str], None]) -> Store:
@@ -77,6 +69,14 @@ async def _open_file(path: Path, on_outage: Callable[[str], None]) -> Store:
     if store.replaced is not None:
         on_outage("corrupt")
     return store
+
+
+async def _open_redis(url: str, tasks: Tasks, timeout: float) -> Store:
+    from proxy.store.redis import (
+        RedisStore,  # its library takes a fifth of a second of other people's start-up
+    )
+
+    return await RedisStore.open(address_in(url), tasks, timeout=timeout)
 
 
 def _sealed(opened: Opener, keys: Mapping[str, bytes] | None) -> Opener:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from folder_store import FolderStore
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.ports import NOBODY, Space, Store
 from proxy.store.guarded import GuardedStore
 from proxy.store.keyring import Keyring
 from proxy.store.memory import MemoryStore
+from proxy.store.redis import RedisStore
+from proxy.store.redis_address import address_in
 from proxy.store.sealed import SealedStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE, Clock, never_opens
+from tests.store.servers import Servers
 
 ALICE, BOB = b"alice" * 6, b"bob" * 10
 KEYS = Keyring({"k1": b"1" * 32})
 KINDS = ["memory", "sqlite", "sealed sqlite", "folder", "guarded sqlite", "guarded and broken"]
+SHARED = ["valkey", "sentinel", "cluster", "sealed valkey", "guarded valkey"]
 
 
 @pytest.fixture
@@ -41,11 +45,22 @@ def made(kind: str, folder: Path, clock: Clock, tasks: Tasks) -> Store:
     return GuardedStore(never_opens, tasks, url="sqlite:///state.db", fallback=fallback)
 
 
-@pytest.fixture(params=KINDS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    """Started for the first test that needs one of them."""
+    with Servers() as started:
+        yield started
+
+
+@pytest.fixture(params=KINDS + SHARED)
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock, servers: Servers
+) -> AsyncIterator[Store]:
     tasks = Tasks()
     made_store: Store
-    if request.param == "memory":
+    if request.param in SHARED:
+        made_store = await shared(request.param, servers, clock, tasks)
+    elif request.param == "memory":
         made_store = MemoryStore(clock=clock)
     elif request.param == "sqlite":
         made_store = await SqliteStore.open(tmp_path / "state.db", clock=clock)
@@ -58,6 +73,18 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
     yield made_store
     await made_store.close()
     await tasks.close(timeout=PATIENCE)
+
+
+async def shared(kind: str, servers: Servers, clock: Clock, tasks: Tasks) -> Store:
+    address = address_in(servers.empty("valkey" if "valkey" in kind else kind))
+
+    async def opened() -> RedisStore:
+        return await RedisStore.open(address, tasks, timeout=PATIENCE, clock=clock)
+
+    if kind.startswith("guarded"):
+        fallback = MemoryStore(clock=clock)
+        return GuardedStore(opened, tasks, url="redis://", fallback=fallback, time_limit=PATIENCE)
+    return SealedStore(await opened(), KEYS) if kind.startswith("sealed") else await opened()
 
 
 async def test_what_was_put_is_found_and_nothing_else(store: Store) -> None:
@@ -411,6 +438,19 @@ def test_the_example_of_a_custom_store_is_a_dictionary_with_an_hourglass(steps: 
     with tempfile.TemporaryDirectory() as folder:
         clock = Clock()
         asyncio.run(follow(FolderStore(Path(folder), clock=clock), clock, steps))
+
+
+@given(steps=STEPS)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_shared_store_is_a_dictionary_with_an_hourglass(servers: Servers, steps: list[Step]) -> None:
+    async def with_a_server(url: str) -> None:
+        clock, tasks = Clock(), Tasks()
+        store = await RedisStore.open(address_in(url), tasks, timeout=PATIENCE, clock=clock)
+        await follow(store, clock, steps)
+        await store.close()
+        await tasks.close(timeout=PATIENCE)
+
+    asyncio.run(with_a_server(servers.empty("valkey")))
 
 
 @given(steps=STEPS)

@@ -1,0 +1,280 @@
+"""A store in Redis or Valkey, shared by all replicas that use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from redis.exceptions import (
+    BusyLoadingError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+
+from proxy.ports import HOMED, Space
+from proxy.store import envelope
+from proxy.store.entries import Entry
+from proxy.store.outage import Outage, Reason
+from proxy.store.pipelined import Command, Pipelined
+from proxy.store.redis_address import Address, Clients, clients_for
+from proxy.store.redis_keys import ALL, by_key, named, place_of
+from proxy.store.redis_scripts import CLAIM, DROP, PUT_FIELDS, PUT_NEW, PUT_VALUE, RELEASE
+from proxy.tasks import Tasks
+
+# Connections of one process: what is asked for at once goes over one of them.
+_CONNECTIONS = 16
+_LONGEST_CLAIM = 3_600_000  # milliseconds; what says more is not one
+_LONGEST = 10**14  # milliseconds that a server can reckon with
+_MOST_KEYS = 1_000  # in one command
+_AT_ONCE = 500  # of a scan
+
+_FULL = "OOM "
+_REFUSALS: tuple[tuple[type[RedisError], Reason], ...] = (
+    (BusyLoadingError, "loading"),
+    (ReadOnlyError, "readonly"),
+    (OutOfMemoryError, "full"),
+)
+
+
+def _unheard(_count: int) -> None:
+    pass
+
+
+class RedisStore:
+    """Times are the server's: what a replica's own clock says is corrected when the store is opened."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        tasks: Tasks,
+        *,
+        ahead: float = 0.0,
+        clock: Callable[[], float] = time.time,
+        on_foreign: Callable[[int], None] = _unheard,
+    ) -> None:
+        self._clients = clients
+        self._server = Pipelined(clients.asked, tasks)
+        self._ahead = ahead  # seconds that the server's clock is ahead of ours
+        self._clock = clock
+        self._on_foreign = on_foreign
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        tasks: Tasks,
+        *,
+        timeout: float,
+        clock: Callable[[], float] = time.time,
+        on_foreign: Callable[[int], None] = _unheard,
+    ) -> RedisStore:
+        clients = clients_for(address, timeout=timeout, connections=_CONNECTIONS)
+        try:
+            with _trouble_told():
+                ahead = await _servers_time(clients.asked) - clock()
+        except BaseException:
+            await _closed(clients)
+            raise
+        return cls(clients, tasks, ahead=ahead, clock=clock, on_foreign=on_foreign)
+
+    @property
+    def client(self) -> Any:
+        return self._clients.asked
+
+    @property
+    def ahead(self) -> float:
+        return self._ahead
+
+    async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        now, found = self._now(), dict[bytes, bytes]()
+        foreign = 0
+        for key, stored in await self._stored(tenant, space, keys):
+            value = envelope.opened(key, stored, now)
+            if value is not None:
+                found[key] = value
+            elif not envelope.is_over(stored, now):
+                foreign += 1
+        if foreign:
+            self._on_foreign(foreign)
+        return found
+
+    async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
+        if not values:
+            return
+        expires, lasting = self._until(ttl)
+        with _trouble_told():
+            if space not in HOMED:
+                for key, value in values.items():
+                    place = place_of(tenant, space, key).key
+                    await self._server.run(PUT_VALUE, place, lasting, envelope.sealed(key, value, expires))
+                return
+            for place, keys in by_key(tenant, space, values).items():
+                fields: list[bytes] = []
+                for key in keys:
+                    fields += (_field(key), envelope.sealed(key, values[key], expires))
+                await self._server.run(PUT_FIELDS, place, lasting, *fields)
+
+    async def put_new(
+        self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
+    ) -> bytes:
+        expires, lasting = self._until(ttl)
+        place, field = place_of(tenant, space, key)
+        where = () if field is None else (field,)
+        said = (envelope.header(expires), envelope.body(key, value), self._now())
+        with _trouble_told():
+            while True:
+                until = envelope.NEVER if expires is None else expires
+                stored = await self._server.run(PUT_NEW, place, *said, until, lasting, *where)
+                if (winner := envelope.opened(key, stored, 0)) is not None:
+                    return winner
+                # It looks like one of ours and is not: nobody can use it, so it makes way.
+                self._on_foreign(1)
+                await self._server.run(DROP, place, stored, *where)
+
+    async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
+        places = [place_of(tenant, space, key) for key in keys]
+        commands: list[Command] = [
+            ("DEL", place.key) if place.field is None else ("HDEL", place.key, place.field)
+            for place in places
+        ]
+        with _trouble_told():
+            for answer in await self._server.ask(commands) if commands else ():
+                if isinstance(answer, Exception) and not _is_of_another_kind(answer):
+                    raise answer
+
+    async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
+        expires, lasting = self._until(ttl)
+        said = (envelope.header(expires), envelope.body(key, holder))
+        place = place_of(tenant, Space.CLAIMS, key).key
+        with _trouble_told():
+            return bool(await self._server.run(CLAIM, place, *said, self._now(), lasting, _LONGEST_CLAIM))
+
+    async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
+        with _trouble_told():
+            place = place_of(tenant, Space.CLAIMS, key).key
+            await self._server.run(RELEASE, place, envelope.body(key, holder))
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        """All that is kept and holds, in no order; what is put meanwhile may be among it or not."""
+        with _trouble_told():
+            async for name in self.client.scan_iter(match=ALL, count=_AT_ONCE):
+                for entry in await self._entries_at(name):
+                    yield entry
+
+    async def close(self) -> None:
+        await _closed(self._clients)
+
+    async def _stored(
+        self, tenant: bytes, space: Space, keys: Sequence[bytes]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        commands: list[Command] = []
+        asked: list[Sequence[bytes]] = []
+        if space in HOMED:
+            for place, homed in by_key(tenant, space, keys).items():
+                for start in range(0, len(homed), _MOST_KEYS):
+                    asked.append(homed[start : start + _MOST_KEYS])
+                    commands.append(("HMGET", place, *map(_field, asked[-1])))
+        else:
+            asked = [(key,) for key in keys]
+            commands = [("GET", place_of(tenant, space, key).key) for key in keys]
+        with _trouble_told():
+            answers = await self._server.ask(commands) if commands else []
+            return self._told(asked, answers)
+
+    def _told(
+        self, asked: Sequence[Sequence[bytes]], answers: Sequence[Any]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        pairs: list[tuple[bytes, bytes]] = []
+        for keys, answer in zip(asked, answers, strict=True):
+            if _is_of_another_kind(answer):
+                self._on_foreign(1)
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            stored = answer if isinstance(answer, list) else [answer]
+            pairs += [(key, each) for key, each in zip(keys, stored, strict=True) if each is not None]
+        return iter(pairs)
+
+    async def _entries_at(self, name: bytes) -> list[Entry]:
+        where, now = named(name), self._now()
+        if where is None or where.space is Space.CLAIMS:
+            return []
+        homed = where.space in HOMED
+        (answer,) = await self._server.ask([("HGETALL" if homed else "GET", name)])
+        if answer is None or isinstance(answer, Exception):
+            return []
+        fields = _pairs(answer) if homed else {b"": answer}
+        entries = []
+        for field, stored in fields.items():
+            key = where.key + field
+            if (value := envelope.opened(key, stored, now)) is not None:
+                expires = envelope.expires_at(stored)
+                until = (
+                    None if expires is None else float("inf") if expires >= envelope.NEVER else expires / 1000
+                )
+                entries.append(Entry(where.tenant, where.space, key, value, until))
+        return entries
+
+    def _now(self) -> int:
+        return round((self._clock() + self._ahead) * 1000)
+
+    def _until(self, ttl: float | None) -> tuple[int | None, int]:
+        """When it ends, None for good; and for how many milliseconds the server keeps it, -1 without end."""
+        if ttl is None:
+            return None, -1
+        milliseconds = ttl * 1000
+        if milliseconds >= _LONGEST:
+            return envelope.NEVER, -1
+        return self._now() + round(milliseconds), max(1, round(milliseconds))
+
+
+def _field(key: bytes) -> bytes:
+    return place_of(b"", Space.FOLDS, key).field or b""
+
+
+def _pairs(answer: Any) -> Mapping[bytes, bytes]:
+    if isinstance(answer, dict):
+        return answer
+    return dict(zip(answer[::2], answer[1::2], strict=True))
+
+
+def _is_of_another_kind(answer: Any) -> bool:
+    """A key of ours that somebody has put something else under."""
+    return isinstance(answer, ResponseError) and str(answer).startswith("WRONGTYPE")
+
+
+@contextmanager
+def _trouble_told() -> Iterator[None]:
+    try:
+        yield
+    except (RedisError, OSError, TimeoutError) as error:
+        raise _outage(error) from None  # its own text may quote a command
+
+
+def _outage(error: Exception) -> Outage:
+    for kind, reason in _REFUSALS:
+        if isinstance(error, kind):
+            return Outage(reason, f"the server says it is {reason}")
+    if str(error).startswith(_FULL):
+        return Outage("full", "the server has no memory left")
+    if isinstance(error, ResponseError):
+        return Outage("unavailable", f"the server answers {str(error).partition(' ')[0][:32]}")
+    return Outage("unavailable", f"the server cannot be asked ({type(error).__name__})")
+
+
+async def _servers_time(client: Any) -> float:
+    told = await client.time()
+    seconds, micros = next(iter(told.values())) if isinstance(told, dict) else told
+    return int(seconds) + int(micros) / 1e6
+
+
+async def _closed(clients: Clients) -> None:
+    for client in (clients.asked, *clients.others):
+        try:
+            await client.aclose()
+        except (TimeoutError, RedisError, OSError):
+            pass  # it is gone already
