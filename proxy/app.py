@@ -75,7 +75,13 @@ class Tailfold:
     def _entrance(self, pipeline: ChatPipeline) -> Entrance:
         settings, edge = self._settings, self.edge
         passthrough = PassthroughHandler(self.rooms.upstream, _patience(settings))
-        pages = OwnPages(self.metrics, edge, _guard(settings), open_metrics=settings.metrics.open)
+        pages = OwnPages(
+            self.metrics,
+            edge,
+            _guard(settings),
+            open_metrics=settings.metrics.open,
+            store_trouble=lambda: self.rooms.store_trouble,
+        )
         return Entrance(
             edge.proxied(Route.CHAT, self._chat_handler(pipeline)),
             edge.proxied(Route.PASSTHROUGH, passthrough),

@@ -27,6 +27,8 @@ class Folds:
         self._ttl = ttl
         self._renewed: Recent[bytes, float] = Recent(REMEMBERED)
         self._remembered: Recent[bytes, Fold] = Recent(REMEMBERED)
+        self._absences = 0  # of the store
+        self._settled: Recent[bytes, int] = Recent(REMEMBERED)  # after which absence each was in the store
         # Ends of histories of which all folds were looked for.
         self._searched: Recent[bytes, bool] = Recent(16 * REMEMBERED)
 
@@ -74,6 +76,8 @@ class Folds:
     def used(self, tenant: bytes, fold: Fold, now: float) -> None:
         """What is in use is kept: its time begins anew, written once in a while."""
         key = tenant + fold.address
+        if (self._settled.get(key) or 0) < self._absences:
+            self._settle(tenant, fold)
         renewed = self._renewed.get(key)
         if renewed is None or now - renewed >= _RENEWED_EVERY:
             self._renewed.put(key, now)
@@ -84,8 +88,24 @@ class Folds:
         """The fold that is used for this prefix from now on: this one, or another's that was there before."""
         stored = await self._store.put_new(tenant, Space.FOLDS, _key(fold), to_bytes(fold), ttl=self._ttl())
         winner = _fold_of(fold.address, stored) or fold
+        self._settled.put(tenant + fold.address, self._absences)
         self._remembered.put(tenant + fold.address, winner)
         return winner
+
+    def store_is_back(self) -> None:
+        """Perhaps without what it kept: what is in use here is put there again, for all others."""
+        self._absences += 1
+
+    def _settle(self, tenant: bytes, fold: Fold) -> None:
+        """Where others have made another one meanwhile, it is used from now on here too."""
+
+        def adopt(stored: bytes) -> None:
+            if (winner := _fold_of(fold.address, stored)) is not None:
+                self._remembered.put(tenant + fold.address, winner)
+
+        self._settled.put(tenant + fold.address, self._absences)
+        value, ttl = to_bytes(fold), self._ttl()
+        self._later.settle(tenant, Space.FOLDS, _key(fold), value, ttl=ttl, then=adopt)
 
     def _searched_up_to(self, tenant: bytes, chain: Sequence[bytes]) -> int:
         lengths = range(len(chain) - 1, max(0, len(chain) - 1 - NEWEST), -1)

@@ -19,6 +19,7 @@ _ERRORS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 _SHARES = (0.1, 0.25, 0.5, 0.65, 0.8, 0.9, 0.95, 1, 1.5, 3)
 _RATIOS = (1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 50, 100)
 _COUNTING = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_STORE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 TOKEN_KINDS = ("uncached", "cache_read", "output")
 
 
@@ -111,6 +112,19 @@ class Metrics:
             "prefix_tokens_total", "Tokens sent: repeating the conversation's last request, or new.", "kind"
         )
         self._outages = self._counter("store_outages_total", "Times the store could not be used.", "reason")
+        self._store_up = Gauge(
+            "tailfold_store_up",
+            "1 while the store can be used. Of several workers the one that fares worst.",
+            multiprocess_mode="livemin",
+            registry=self.registry,
+        )
+        self._store_up.set(1)
+        self._store_seconds = self._histogram(
+            "store_seconds", "How long the store took to answer, by what it was asked.", "operation", _STORE
+        )
+        self._foreign = self._counter(
+            "store_foreign_values_total", "Values in the store that are not Tailfold's, or damaged: not used."
+        )
         self.in_flight = self._gauge("in_flight_requests", "Requests being handled now.")
         self.in_flight_bytes = self._gauge("in_flight_bytes", "Bytes of request bodies held now.")
         self.connections = self._gauge("client_connections", "Client connections open now.")
@@ -125,6 +139,7 @@ class Metrics:
         self._actions_of = cache(self._actions.labels)
         self._counting_of = cache(self._counting.labels)
         self._utilization_of = cache(self._utilization.labels)
+        self._store_seconds_of = cache(self._store_seconds.labels)
         self._error_of = cache(self._estimate_error.labels)
         self._billed_of = cache(lambda model: (self._estimated.labels(model), self._reported.labels(model)))
         self._tokens_of = cache(lambda model: tuple(self._tokens.labels(model, kind) for kind in TOKEN_KINDS))
@@ -225,6 +240,17 @@ class Metrics:
 
     def store_outage(self, reason: str) -> None:
         self._outages.labels(reason).inc()
+        if reason != "corrupt":  # a fresh file is in the place of a corrupt one already
+            self._store_up.set(0)
+
+    def store_back(self) -> None:
+        self._store_up.set(1)
+
+    def store_asked(self, operation: str, seconds: float) -> None:
+        self._store_seconds_of(operation).observe(seconds)
+
+    def store_foreign(self, values: int) -> None:
+        self._foreign.inc(values)
 
     def usage_missing(self) -> None:
         self._unreported.inc()

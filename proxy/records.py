@@ -75,6 +75,10 @@ class Records:
         self._written: Recent[bytes, float] = Recent(REMEMBERED)  # until when each is surely in the store
         self._tips: Recent[bytes, tuple[Tip, ...]] = Recent(REMEMBERED // 16)
 
+    def store_is_back(self) -> None:
+        """Perhaps without what it kept: what is said again is written again."""
+        self._written = Recent(REMEMBERED)
+
     def file(self, tenant: bytes, line: Line, lane: Lane, since: int) -> Lane:
         """The lane with the turns that it has not seen yet, `since` of which it has. They are on their way
         into the store then.

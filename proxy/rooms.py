@@ -71,8 +71,8 @@ class Rooms:
         tasks: Tasks,
         encodings: Encodings,
         *,
-        store_pause: float = PAUSE,
-        store_time_limit: float = TIME_LIMIT,
+        store_pause: float | None = None,
+        store_time_limit: float | None = None,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -86,11 +86,15 @@ class Rooms:
             settings.store_url,
             tasks,
             keys=settings.encryption.by_id,
-            on_outage=metrics.store_outage,
+            on_outage=self._store_is_away,
+            on_back=self._store_is_back,
+            on_asked=metrics.store_asked,
+            on_foreign=metrics.store_foreign,
             on_overruled=self._overruled,
-            pause=store_pause,
-            time_limit=store_time_limit,
+            pause=_first(store_pause, settings.redis.pause if settings.is_shared else PAUSE),
+            time_limit=_first(store_time_limit, settings.redis.timeout if settings.is_shared else TIME_LIMIT),
         )
+        self.store_trouble: str | None = None  # why it cannot be used now
         self._writer = LateWriter(self._store, tasks)
         self.events = Events()
         self._tidings = Tidings(metrics, self.events, tells=settings.notify.events)
@@ -184,6 +188,16 @@ class Rooms:
         if self._settings.secret is None:
             self._tenants.use(await self._store.put_new(*_SECRET, self._secret, ttl=None))
 
+    def _store_is_away(self, reason: str) -> None:
+        self.store_trouble = reason if reason != "corrupt" else None
+        self._metrics.store_outage(reason)
+
+    def _store_is_back(self) -> None:
+        self.store_trouble = None
+        self._metrics.store_back()
+        self._folds.store_is_back()
+        self.records.store_is_back()
+
     def _overruled(self, slot: Slot, theirs: bytes) -> None:
         """The store could not be asked at the start, and has a secret after all. Callers get the names back
         under which it knows them; what was learned under the others is lost, and is learned again.
@@ -220,8 +234,13 @@ class Rooms:
             await asyncio.get_running_loop().run_in_executor(self._pool, self._encodings.load, name)
 
 
+def _first(said: float | None, usual: float) -> float:
+    return usual if said is None else said
+
+
 def _said_or_made(secret: SecretStr | None) -> bytes:
-    return secrets.token_bytes(32) if secret is None else secret.get_secret_value().encode()
+    """Made as text, so that it can be given to other replicas."""
+    return (secrets.token_urlsafe(32) if secret is None else secret.get_secret_value()).encode()
 
 
 def _root(upstream: str) -> str:

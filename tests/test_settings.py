@@ -292,7 +292,20 @@ def test_a_wrong_upstream_is_explained_without_repeating_a_password(url: str, co
     ],
 )
 def test_every_kind_of_store_is_taken(url: str) -> None:
-    assert Settings(store=url).store_url == url
+    assert Settings(store=url, secret=SecretStr("s" * 32)).store_url == url
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+sentinel", "redis+cluster"])
+def test_a_shared_store_needs_a_secret_and_says_how_to_make_one(scheme: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(
+            {"store": f"{scheme}://:hunter2@host/main" if "sent" in scheme else f"{scheme}://:hunter2@host"},
+            {},
+        )
+    (problem,) = refused.value.problems
+    assert "TAILFOLD_SECRET" in problem
+    assert "token_urlsafe" in problem
+    assert "hunter2" not in problem
 
 
 @pytest.mark.parametrize(
@@ -438,7 +451,9 @@ def test_an_unknown_keyword_is_refused_without_its_value() -> None:
 
 
 def test_secrets_are_not_in_what_is_shown() -> None:
-    settings = Settings(store="redis://:s3cret@h/0", admin=Admin(token=SecretStr("t0ken")))
+    settings = Settings(
+        store="redis://:s3cret@h/0", secret=SecretStr("k" * 32), admin=Admin(token=SecretStr("t0ken"))
+    )
     shown = printable(settings)
     assert shown.keys() == FIELDS.keys()
     assert (shown["store"], shown["admin.token"]) == (f"redis://:{MASK}@h/0", MASK)
@@ -467,6 +482,7 @@ def test_settings_survive_being_handed_to_another_process(tmp_path: Path) -> Non
         admin=Admin(token=SecretStr("t0ken"), hosts=("a",)),
         tls=Tls(ca_file=pem),
         store="redis://:p@h/0",
+        secret=SecretStr("s" * 32),
     )
     assert Settings.model_validate(json.loads(json.dumps(revealed(settings)))) == settings
 

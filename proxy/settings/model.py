@@ -23,6 +23,7 @@ from proxy.settings.sections import (
     Metrics,
     Model,
     Notify,
+    Redis,
     Section,
     Summarizer,
     Timeouts,
@@ -85,8 +86,8 @@ class Settings(BaseSettings):
     secret: Annotated[SecretStr | None, AfterValidator(long_enough)] = Field(
         default=None,
         description="Secret under which callers are told apart by their keys without keeping the keys. "
-        "Without it (null) one is made at the first start and kept in the store. Has no flag, because other "
-        "users of a machine can see flags.",
+        "Without it (null) one is made at the first start and kept in the store; a store in Redis needs it "
+        "given, the same in all replicas. Has no flag, because other users of a machine can see flags.",
     )
     models: Annotated[dict[str, Model], BeforeValidator(mapping), AfterValidator(named)] = Field(
         default={},
@@ -103,6 +104,7 @@ class Settings(BaseSettings):
     history: History = Field(
         default=History(), description="What is kept of conversations, and for how long."
     )
+    redis: Redis = Field(default=Redis(), description="How long to wait for a store in Redis or Valkey.")
     encryption: Encryption = Field(
         default=Encryption(), description="Whether what is stored is encrypted there."
     )
@@ -142,6 +144,19 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _a_shared_store_needs_the_same_secret_everywhere(self) -> Settings:
+        if self.is_shared and self.secret is None:
+            raise Clash(
+                "secret",
+                "a store that several replicas share needs the same secret in all of them, or they would not "
+                f"know each other's callers: set the variable {variable('secret')}, or secret in the "
+                "configuration file. To make one: "
+                'python -c "import secrets; print(secrets.token_urlsafe(32))". To go on with the one of your '
+                "present store: tailfold store secret",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _upstream_is_another_server(self) -> Settings:
         if self.is_own_address(self.upstream):
             raise Clash(
@@ -155,6 +170,11 @@ class Settings(BaseSettings):
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return port == self.port and bool(addresses_of(self.host) & addresses_of(parts.hostname or ""))
+
+    @property
+    def is_shared(self) -> bool:
+        """Is the store one for many replicas?"""
+        return (self.store or "").startswith("redis")
 
     @property
     def store_url(self) -> str:

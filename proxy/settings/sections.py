@@ -170,6 +170,18 @@ class History(Section):
     )
 
 
+class Redis(Section):
+    timeout: Annotated[float, Field(ge=0.05, le=0.25)] = Field(
+        default=0.2,
+        description="Seconds that a request waits for the shared store, connecting included; between 0.05 "
+        "and 0.25. Then it goes on with what the process knows by itself.",
+    )
+    pause: Annotated[float, Field(ge=1, le=300)] = Field(
+        default=5.0,
+        description="Seconds until a shared store that did not answer is tried again, in the background.",
+    )
+
+
 class Encryption(Section):
     keys: Annotated[SecretStr | None, AfterValidator(sealing)] = Field(
         default=None,

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
 from proxy.packages import STORES, brought_along
+from proxy.settings.redis_address import address_in
 
 STORE_SCHEMES = ("memory", "sqlite", "redis", "rediss", "redis+sentinel", "redis+cluster")
 
@@ -81,6 +82,8 @@ def valid_store(url: str | None) -> str | None:
         raise ValueError("should be sqlite:///relative/path.db or sqlite:////absolute/path.db")
     if "redis" in parts.scheme and not parts.netloc.rpartition("@")[2]:
         raise ValueError(f"should name a host, as in {parts.scheme}://localhost:6379")
+    if "redis" in parts.scheme:
+        address_in(url.strip())  # says what is wrong with it
     return url.strip()
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from proxy.ports import Store
+from proxy.settings.redis_address import address_in
 from proxy.settings.values import STORE_SCHEMES
 from proxy.store.custom import CustomStore
 from proxy.store.guarded import PAUSE, TIME_LIMIT, GuardedStore
 from proxy.store.interim import OnOverruled, unheard
 from proxy.store.memory import MemoryStore
-from proxy.store.redis_address import address_in
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 
@@ -25,12 +25,27 @@ _SQLITE = "sqlite:///"
 Opener = Callable[[], Awaitable[Store]]
 
 
+def _unnoticed() -> None:
+    pass
+
+
+def _unmeasured(_operation: str, _seconds: float) -> None:
+    pass
+
+
+def _uncounted(_values: int) -> None:
+    pass
+
+
 def open_store(
     url: str,
     tasks: Tasks,
     *,
     keys: Mapping[str, bytes] | None = None,
     on_outage: Callable[[str], None],
+    on_back: Callable[[], None] = _unnoticed,
+    on_asked: Callable[[str, float], None] = _unmeasured,
+    on_foreign: Callable[[int], None] = _uncounted,
     on_overruled: OnOverruled = unheard,
     pause: float = PAUSE,
     time_limit: float = TIME_LIMIT,
@@ -38,7 +53,8 @@ def open_store(
     """The store for a URL that the settings have accepted, sealed where there are keys. Nothing is touched
     before it is first used.
     """
-    opener = _opener(url, tasks, on_outage, time_limit)
+    open_redis = partial(_open_redis, url, tasks, time_limit, on_foreign)
+    opener = _opener(url, on_outage, open_redis)
     if opener is None:
         return MemoryStore()
     return GuardedStore(
@@ -46,13 +62,15 @@ def open_store(
         tasks,
         url=url,
         on_outage=on_outage,
+        on_back=on_back,
+        on_asked=on_asked,
         on_overruled=on_overruled,
         time_limit=time_limit,
         pause=pause,
     )
 
 
-def _opener(url: str, tasks: Tasks, on_outage: Callable[[str], None], time_limit: float) -> Opener | None:
+def _opener(url: str, on_outage: Callable[[str], None], open_redis: Opener) -> Opener | None:
     """None where there is nothing to open: memory is simply there."""
     scheme = url.partition("://")[0]
     if scheme == "memory":
@@ -61,7 +79,7 @@ def _opener(url: str, tasks: Tasks, on_outage: Callable[[str], None], time_limit
         return partial(CustomStore.open, url)
     if scheme == "sqlite":
         return partial(_open_file, sqlite_path(url), on_outage)
-    return partial(_open_redis, url, tasks, time_limit)
+    return open_redis
 
 
 async def _open_file(path: Path, on_outage: Callable[[str], None]) -> Store:
@@ -71,12 +89,10 @@ async def _open_file(path: Path, on_outage: Callable[[str], None]) -> Store:
     return store
 
 
-async def _open_redis(url: str, tasks: Tasks, timeout: float) -> Store:
-    from proxy.store.redis import (
-        RedisStore,  # its library takes a fifth of a second of other people's start-up
-    )
+async def _open_redis(url: str, tasks: Tasks, timeout: float, on_foreign: Callable[[int], None]) -> Store:
+    from proxy.store.redis import RedisStore  # importing its library takes a while that others need not pay
 
-    return await RedisStore.open(address_in(url), tasks, timeout=timeout)
+    return await RedisStore.open(address_in(url), tasks, timeout=timeout, on_foreign=on_foreign)
 
 
 def _sealed(opened: Opener, keys: Mapping[str, bytes] | None) -> Opener:

@@ -34,6 +34,14 @@ def _uncounted(_reason: str) -> None:
     pass
 
 
+def _unmeasured(_operation: str, _seconds: float) -> None:
+    pass
+
+
+def _unnoticed() -> None:
+    pass
+
+
 class GuardedStore:
     """The primary is opened in the background by the first who asks, anew `pause` seconds after a failure.
 
@@ -50,6 +58,8 @@ class GuardedStore:
         url: str,
         fallback: Store | None = None,
         on_outage: Callable[[str], None] = _uncounted,
+        on_back: Callable[[], None] = _unnoticed,
+        on_asked: Callable[[str, float], None] = _unmeasured,
         on_overruled: OnOverruled = unheard,
         time_limit: float = TIME_LIMIT,
         pause: float = PAUSE,
@@ -60,6 +70,8 @@ class GuardedStore:
         self._url = masked(url)
         self._interim = Interim(fallback or MemoryStore(), on_overruled)
         self._on_outage = on_outage
+        self._on_back = on_back
+        self._on_asked = on_asked
         self._time_limit = time_limit
         self._pause = pause
         self._clock = clock
@@ -69,17 +81,20 @@ class GuardedStore:
         self._in_outage = False
 
     async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        found = await self._ask(lambda store: store.get(tenant, space, keys))
+        found = await self._ask("get", lambda store: store.get(tenant, space, keys))
         return await self._interim.agreed(tenant, space, keys, found)
 
     async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
         size = sum(map(len, values.values()))
-        await self._ask(lambda store: store.put(tenant, space, values, ttl=ttl), size)
+        await self._ask("put", lambda store: store.put(tenant, space, values, ttl=ttl), size)
 
     async def put_new(
         self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
     ) -> bytes:
-        winner = await self._ask(lambda store: store.put_new(tenant, space, key, value, ttl=ttl), len(value))
+        def question(store: Store) -> Awaitable[bytes]:
+            return store.put_new(tenant, space, key, value, ttl=ttl)
+
+        winner = await self._ask("put_new", question, len(value))
         return await self._interim.decided(Slot(tenant, space, key), winner, ttl)
 
     async def delete(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
@@ -88,10 +103,10 @@ class GuardedStore:
             await self._delete_few(tenant, space, keys[start : start + _DELETED_AT_ONCE])
 
     async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
-        return await self._ask(lambda store: store.claim(tenant, key, holder, ttl=ttl))
+        return await self._ask("claim", lambda store: store.claim(tenant, key, holder, ttl=ttl))
 
     async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
-        await self._ask(lambda store: store.release(tenant, key, holder))
+        await self._ask("release", lambda store: store.release(tenant, key, holder))
 
     async def close(self) -> None:
         if (opening := self._opening) is not None:
@@ -105,16 +120,19 @@ class GuardedStore:
         await self._interim.close()
 
     async def _delete_few(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> None:
-        await self._ask(lambda store: store.delete(tenant, space, keys))
+        await self._ask("delete", lambda store: store.delete(tenant, space, keys))
 
-    async def _ask(self, question: Callable[[Store], Awaitable[T]], size: int = 0) -> T:
+    async def _ask(self, operation: str, question: Callable[[Store], Awaitable[T]], size: int = 0) -> T:
         primary: Store | None = None
         time_limit = self._time_limit + size / _SLOWEST_DISK
         try:
             async with asyncio.timeout(time_limit):
                 primary = await self._reachable()
                 if primary is not None:
-                    return await question(primary)
+                    began = self._clock()
+                    answer = await question(primary)
+                    self._on_asked(operation, self._clock() - began)
+                    return answer
         except StoreUnavailable as problem:
             self._lost(primary, problem)
         except TimeoutError:
@@ -141,6 +159,7 @@ class GuardedStore:
             if self._in_outage:
                 self._in_outage = False
                 log.info("the store is back", store=self._url)
+                self._on_back()
         finally:
             self._opening = None
             self._retry_at = self._clock() + self._pause

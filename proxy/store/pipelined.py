@@ -36,13 +36,20 @@ class Pipelined:
         return await waiting.answers
 
     async def run(self, script: Script, key: bytes, *values: Any) -> Any:
-        """A script, with its text where the server has not seen it since its start."""
-        (answer,) = await self.ask([("EVALSHA", script.name, 1, key, *values)])
-        if _is_unseen(answer):
-            (answer,) = await self.ask([("EVAL", script.text, 1, key, *values)])
-        if isinstance(answer, Exception):
-            raise answer
+        (answer,) = await self.run_all(script, [(key, *values)])
         return answer
+
+    async def run_all(self, script: Script, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """A script for several keys, with its text where a server has not seen it since its start."""
+        answers = await self.ask([("EVALSHA", script.name, 1, *call) for call in calls])
+        unseen = [number for number, answer in enumerate(answers) if _is_unseen(answer)]
+        if unseen:
+            again = await self.ask([("EVAL", script.text, 1, *calls[number]) for number in unseen])
+            for number, answer in zip(unseen, again, strict=True):
+                answers[number] = answer
+        if failure := next((answer for answer in answers if isinstance(answer, Exception)), None):
+            raise failure
+        return answers
 
     def _call(self) -> None:
         if self._waiting and not self._is_called and self._under_way < _MOST_UNDER_WAY:

@@ -11,16 +11,18 @@ from redis.exceptions import (
     BusyLoadingError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
 )
 
 from proxy.ports import HOMED, Space
+from proxy.settings.redis_address import Address
 from proxy.store import envelope
 from proxy.store.entries import Entry
 from proxy.store.outage import Outage, Reason
 from proxy.store.pipelined import Command, Pipelined
-from proxy.store.redis_address import Address, Clients, clients_for
+from proxy.store.redis_clients import Clients, clients_for
 from proxy.store.redis_keys import ALL, by_key, named, place_of
 from proxy.store.redis_scripts import CLAIM, DROP, PUT_FIELDS, PUT_NEW, PUT_VALUE, RELEASE
 from proxy.tasks import Tasks
@@ -33,6 +35,8 @@ _MOST_KEYS = 1_000  # in one command
 _AT_ONCE = 500  # of a scan
 
 _FULL = "OOM "
+# Whatever an unreachable, ailing or unwilling server makes of a call.
+_TROUBLE = (RedisError, RedisClusterException, OSError, TimeoutError)
 _REFUSALS: tuple[tuple[type[RedisError], Reason], ...] = (
     (BusyLoadingError, "loading"),
     (ReadOnlyError, "readonly"),
@@ -106,17 +110,18 @@ class RedisStore:
         if not values:
             return
         expires, lasting = self._until(ttl)
+        sealed = {key: envelope.sealed(key, value, expires) for key, value in values.items()}
         with _trouble_told():
-            if space not in HOMED:
-                for key, value in values.items():
-                    place = place_of(tenant, space, key).key
-                    await self._server.run(PUT_VALUE, place, lasting, envelope.sealed(key, value, expires))
-                return
-            for place, keys in by_key(tenant, space, values).items():
-                fields: list[bytes] = []
-                for key in keys:
-                    fields += (_field(key), envelope.sealed(key, values[key], expires))
-                await self._server.run(PUT_FIELDS, place, lasting, *fields)
+            if space in HOMED:
+                calls = [
+                    (place, lasting, *(each for key in keys for each in (_field(key), sealed[key])))
+                    for place, keys in by_key(tenant, space, values).items()
+                ]
+                await self._server.run_all(PUT_FIELDS, calls)
+            else:
+                places = ((place_of(tenant, space, key).key, key) for key in values)
+                calls = [(place, lasting, sealed[key]) for place, key in places]
+                await self._server.run_all(PUT_VALUE, calls)
 
     async def put_new(
         self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
@@ -251,7 +256,7 @@ def _is_of_another_kind(answer: Any) -> bool:
 def _trouble_told() -> Iterator[None]:
     try:
         yield
-    except (RedisError, OSError, TimeoutError) as error:
+    except _TROUBLE as error:
         raise _outage(error) from None  # its own text may quote a command
 
 
@@ -276,5 +281,5 @@ async def _closed(clients: Clients) -> None:
     for client in (clients.asked, *clients.others):
         try:
             await client.aclose()
-        except (TimeoutError, RedisError, OSError):
+        except _TROUBLE:
             pass  # it is gone already

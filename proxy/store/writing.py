@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -47,6 +47,20 @@ class LateWriter:
         self._keep_within_bounds()
         self._begin()
 
+    def settle(
+        self,
+        tenant: bytes,
+        space: Space,
+        key: bytes,
+        value: bytes,
+        *,
+        ttl: float,
+        then: Callable[[bytes], None],
+    ) -> None:
+        """Keep a value if there is none; `then` hears which one is kept."""
+        work = self._settle(Slot(tenant, space, key), _Late(value, ttl), then)
+        self._tasks.start(work, name="settle in the store")
+
     async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """What is stored, and what is still on its way there."""
         found: dict[bytes, bytes] = {}
@@ -65,6 +79,12 @@ class LateWriter:
             await asyncio.wait([self._flushing], timeout=timeout)
         if left := len(self._pending) + len(self._batch):
             log.warning("not everything was written to the store in time", values=left)
+
+    async def _settle(self, slot: Slot, late: _Late, then: Callable[[bytes], None]) -> None:
+        try:
+            then(await self._store.put_new(*slot, late.value, ttl=late.ttl))
+        except StoreUnavailable as problem:
+            self._lost(1, str(problem))
 
     def _begin(self) -> None:
         if self._pending and self._flushing is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from importlib.resources import files
 
 from aiohttp import web
@@ -23,11 +24,20 @@ _PAGE_HEADERS = {
 
 
 class OwnPages:
-    def __init__(self, metrics: Metrics, edge: Edge, guard: Guard, *, open_metrics: bool) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        edge: Edge,
+        guard: Guard,
+        *,
+        open_metrics: bool,
+        store_trouble: Callable[[], str | None],
+    ) -> None:
         self._metrics = metrics
         self._edge = edge
         self._guard = guard
         self._open_metrics = open_metrics
+        self._store_trouble = store_trouble
         folder = files("proxy.web") / "dashboard"
         self._page = (folder / "index.html").read_text("utf-8").replace("{version}", __version__)
         self._style = (folder / "style.css").read_text("utf-8")
@@ -49,7 +59,10 @@ class OwnPages:
     async def readyz(self, _request: web.Request) -> web.StreamResponse:
         if self._edge.draining:
             return web.json_response({"status": "draining"}, status=503)
-        return web.json_response({"status": "ready"})
+        # Requests go on without the store, so this is no reason to send them elsewhere.
+        trouble = self._store_trouble()
+        store = {"status": "up"} if trouble is None else {"status": "down", "reason": trouble}
+        return web.json_response({"status": "ready", "store": store})
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         if not self._open_metrics:

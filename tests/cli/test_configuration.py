@@ -111,10 +111,14 @@ def test_what_is_shown_can_be_used_as_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--json",), ("--origin",), ("--json", "--origin")])
 def test_secrets_are_masked_however_they_are_shown(flags: tuple[str, ...], tmp_path: Path) -> None:
-    environ = {"TAILFOLD_ADMIN__TOKEN": "t0ken", "TAILFOLD_STORE": "redis://:s3cret@host/0"}
+    environ = {
+        "TAILFOLD_ADMIN__TOKEN": "t0ken",
+        "TAILFOLD_STORE": "redis://:s3cret@host/0",
+        "TAILFOLD_SECRET": "s3cret" * 8,
+    }
     told = tailfold("config", "show", *flags, home=tmp_path, env=environ)
     assert told.returncode == 0
-    assert told.stdout.count(MASK) == 2
+    assert told.stdout.count(MASK) == 3
     assert "t0ken" not in told.stdout
     assert "s3cret" not in told.stdout
 

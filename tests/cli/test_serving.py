@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from proxy.cli import banner
 from proxy.cli.addresses import listening_socket, port_of
@@ -18,7 +19,7 @@ from tests.cli.command import PATIENCE, TAILFOLD, environment, eventually, servi
 
 
 def test_six_lines_say_where_it_listens_and_what_to_copy() -> None:
-    settings = Settings(store="redis://:s3cret@host/0")
+    settings = Settings(store="redis://:s3cret@host/0", secret=SecretStr("s" * 32))
     assert banner.lines(settings, 8080) == [
         "listening at  http://127.0.0.1:8080",
         "upstream      https://api.openai.com/v1",

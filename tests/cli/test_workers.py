@@ -84,7 +84,9 @@ def test_workers_do_not_outlive_a_supervisor_that_was_killed(tmp_path: Path) -> 
 @needs_proc
 def test_secrets_do_not_stand_in_the_command_line_of_a_worker(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
-    file.write_text("admin: {token: t0ken-in-a-file}\nstore: redis://:s3cret@127.0.0.1:1/0\n")
+    file.write_text(
+        f"admin: {{token: t0ken-in-a-file}}\nstore: redis://:s3cret@127.0.0.1:1/0\nsecret: {'s' * 32}\n"
+    )
     with serving("--workers", "2", "--config", str(file), home=tmp_path) as proxy:
         for worker in children_of(proxy.pid):
             for name in ("cmdline", "environ"):

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.ports import NOBODY, Space, Store
+from proxy.settings.redis_address import address_in
 from proxy.store.guarded import GuardedStore
 from proxy.store.keyring import Keyring
 from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
-from proxy.store.redis_address import address_in
 from proxy.store.sealed import SealedStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks

@@ -1,4 +1,4 @@
-"""From a store's URL to a client: one server, one that Sentinels choose, or a cluster.
+"""How a shared store is named: one server, one that Sentinels choose, or a cluster.
 
     redis://user:password@host:6379/0          rediss://… the same over TLS
     redis+sentinel://host:26379,host:26379/mymaster/0
@@ -10,13 +10,9 @@ Sentinels that have a password of their own `sentinel_user` and `sentinel_passwo
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote
-
-SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster")
 
 _PORT = 6379
 _SENTINELS_PORT = 26379
@@ -58,9 +54,12 @@ def address_in(url: str) -> Address:
     user, colon, password = userinfo.partition(":")
     said = _parameters(query)
     service, database = _path(scheme, path)
+    named = _hosts(hosts, _SENTINELS_PORT if scheme == "redis+sentinel" else _PORT)
+    if len(named) > 1 and scheme in ("redis", "rediss"):
+        raise NotAnAddress("should name one host; several are for redis+sentinel:// and redis+cluster://")
     return Address(
         scheme,
-        _hosts(hosts, _SENTINELS_PORT if scheme == "redis+sentinel" else _PORT),
+        named,
         service,
         database,
         unquote(user) if at and user else None,
@@ -127,55 +126,3 @@ def _host(text: str, port: int) -> tuple[str, int]:
     if not host or (said and not (said.isascii() and said.isdigit() and 0 < int(said) < 65536)):
         raise NotAnAddress("should name hosts as host or host:port")
     return host, int(said) if said else port
-
-
-class Clients(NamedTuple):
-    """Who is asked, and who else has connections that must be closed."""
-
-    asked: Any
-    others: Sequence[Any] = ()
-
-
-def clients_for(address: Address, *, timeout: float, connections: int) -> Clients:
-    """A client that never tries again by itself and never waits longer than `timeout`: whoever asks has
-    other ways to go. Nothing is sent yet.
-    """
-    from redis.asyncio import Redis, RedisCluster, Sentinel  # costs start-up time that others need not pay
-    from redis.asyncio.cluster import ClusterNode
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
-    common: dict[str, Any] = {
-        "username": address.user,
-        "password": address.password,
-        "socket_timeout": timeout,
-        "socket_connect_timeout": timeout,
-        "retry": Retry(NoBackoff(), 0),
-        "socket_keepalive": True,
-        "client_name": "tailfold",
-        **_tls(address),
-    }
-    if address.is_cluster:
-        nodes = [ClusterNode(host, port) for host, port in address.hosts]
-        return Clients(RedisCluster(startup_nodes=nodes, max_connections=connections, **common))
-    common |= {"db": address.database, "max_connections": connections}
-    if address.is_sentinel:
-        theirs = {"username": address.sentinel_user, "password": address.sentinel_password}
-        others = {"socket_timeout": timeout, "socket_connect_timeout": timeout, **_tls(address)}
-        sentinel = Sentinel(list(address.hosts), sentinel_kwargs=theirs | others)  # type: ignore[no-untyped-call]
-        return Clients(sentinel.master_for(address.service, **common), sentinel.sentinels)
-    ((host, port), *others_named) = address.hosts
-    if others_named:
-        raise NotAnAddress("should name one host; several are for redis+sentinel:// and redis+cluster://")
-    return Clients(Redis(host=host, port=port, **common))
-
-
-def _tls(address: Address) -> dict[str, Any]:
-    if not address.tls:
-        return {}
-    return {
-        "ssl": True,
-        "ssl_ca_certs": address.ca,
-        "ssl_cert_reqs": ssl.CERT_REQUIRED if address.verify else ssl.CERT_NONE,
-        "ssl_check_hostname": address.verify,
-    }
