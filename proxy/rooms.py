@@ -174,9 +174,13 @@ class Rooms:
         """Wait until the upstream has answered what it is being asked about itself."""
         await self._asking.finished()
 
-    async def close(self) -> None:
+    async def written(self) -> None:
+        """Wait until what was learned is in the store, as far as there is time."""
         await self._naming.settle()
         await self._writer.drain(_WRITING_AT_THE_END)
+
+    async def close(self) -> None:
+        await self.written()
         await self._tasks.close(timeout=0)
         await self._store.close()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -192,6 +192,8 @@ def test_every_setting_can_be_given_as_a_variable(tmp_path: Path) -> None:
         "notify.headers": "false",
         "notify.events": "false",
         **{key: "1.5" for key in FIELDS if key.startswith("timeouts.")},
+        "redis.timeout": "0.1",
+        "redis.pause": "10",
         **{key: "2048" for key in FIELDS if key.startswith("limits.")},
         "tls.ca_file": str(pem),
         "tls.verify": "false",

@@ -1,0 +1,138 @@
+"""Several Tailfolds in front of one provider and on one Valkey, and a wire between that can be watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from proxy.simulator import Simulator, SimulatorConfig
+from tests.folding.agent import MODEL, WINDOW, Agent, Answer, prose, small, with_tools
+from tests.running import Running, running
+from tests.simulator.talk import Message
+
+SECRET = "a secret that all replicas have in common"
+SYSTEM: Message = {"role": "system", "content": "You look after the harbour."}
+
+
+@dataclass(slots=True)
+class Wire:
+    """Between a replica and its store: it counts the questions, and can be cut."""
+
+    port: int
+    questions: int = 0
+    whole: bool = True
+    _server: asyncio.Server | None = None
+    _ends: set[asyncio.StreamWriter] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def cut(self) -> None:
+        self.whole = False
+        for end in self._ends:
+            end.close()
+
+    async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.whole:
+            writer.close()
+            return
+        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        self._ends |= {writer, back}
+        for work in (self._carry(reader, back, counts=True), self._carry(there, writer, counts=False)):
+            task = asyncio.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counts: bool
+    ) -> None:
+        try:
+            while data := await reader.read(2**20):
+                self.questions += counts
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass  # either end may leave
+        finally:
+            self._ends.discard(writer)
+            writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    upstream: Simulator
+    proxies: Sequence[Running]
+    session: aiohttp.ClientSession
+
+    def agent(self, *messages: Message, at: int = 0, **fields: Any) -> Agent:
+        fields = {"options": with_tools(), **fields}
+        return Agent(self.session, self.proxies[at].base_url, messages=[*messages], **fields)
+
+    async def settled(self) -> None:
+        """What one has learned is there before another is asked."""
+        for proxy in self.proxies:
+            await proxy.app.rooms.folded()
+            await proxy.app.rooms.written()
+
+    async def talk(self, agent: Agent, first: int, last: int) -> list[Answer]:
+        """Turn by turn to another replica, as a load balancer does."""
+        said = len(agent.answers)
+        for number in range(first, last):
+            agent.base_url = self.proxies[number % len(self.proxies)].base_url
+            call = "call:look " if number % 3 == 1 else ""
+            await agent.say(f"{call}Turn {number}: {prose(number, 200)}", result=prose(number, 100))
+            await self.settled()
+        return agent.answers[said:]
+
+    def bodies(self) -> list[bytes]:
+        return [received.body for received in self.upstream.chat_calls()]
+
+    def metric(self, name: str, **labels: str) -> float:
+        return sum(proxy.metric(name, **labels) for proxy in self.proxies)
+
+
+@asynccontextmanager
+async def replicas(
+    *urls: str, config: SimulatorConfig | None = None, **settings: Any
+) -> AsyncIterator[Replicas]:
+    """One for each URL of a store."""
+    settings = {
+        "models": {MODEL: {"window": WINDOW}},
+        "secret": SECRET,
+        "redis": {"pause": 1.0},
+        **settings,
+    }
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(Simulator(config or small()))
+        proxies = [
+            await stack.enter_async_context(running(upstream.base_url, store=url, **settings)) for url in urls
+        ]
+        yield Replicas(upstream, proxies, await stack.enter_async_context(aiohttp.ClientSession()))
+
+
+@asynccontextmanager
+async def wire(port: int) -> AsyncIterator[Wire]:
+    one = Wire(port)
+    await one.start()
+    try:
+        yield one
+    finally:
+        await one.close()

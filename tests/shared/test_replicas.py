@@ -1,0 +1,102 @@
+"""Replicas on one store behave as one, and ask it once for what a request needs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.folding.agent import Agent, prose
+from tests.shared.replicas import SYSTEM, Replicas, Wire, replicas, wire
+from tests.store.servers import Server, Servers
+
+TURNS = 40
+
+
+@pytest.mark.parametrize("kind", ["valkey", "cluster"])
+async def test_two_replicas_in_turn_send_the_bytes_of_one_and_make_as_many_folds(
+    servers: Servers, kind: str
+) -> None:
+    sent, summaries = [], []
+    for count in (1, 2):
+        async with replicas(*[servers.empty(kind)] * count) as on:
+            agent = on.agent(SYSTEM)
+            answers = await on.talk(agent, 0, TURNS)
+            assert {answer.status for answer in answers} == {200}
+            assert on.metric("tailfold_store_outages_total") == 0
+            sent.append(on.bodies())
+            summaries.append(len(on.upstream.summary_calls()))
+    assert sent[0] == sent[1]
+    assert summaries[0] == summaries[1] >= 2
+
+
+async def test_fifty_requests_at_two_replicas_at_the_trigger_ask_for_one_summary(servers: Servers) -> None:
+    async with replicas(*[servers.empty("valkey")] * 2) as on:
+        agent, number = on.agent(SYSTEM), 0
+        while int(agent.answers[-1].headers["X-Tailfold-Tokens"] if agent.answers else 0) <= 5_300:
+            await on.talk(agent, number, number + 1)
+            number += 1
+        assert not on.upstream.summary_calls()
+        agent.messages.append({"role": "user", "content": prose(number, 700)})
+        clients = [agent.copy() for _ in range(50)]
+        for place, client in enumerate(clients):
+            client.base_url = on.proxies[place % 2].base_url
+        answers = await asyncio.gather(*(client.send() for client in clients))
+        await on.settled()
+        assert {answer.status for answer in answers} == {200}
+        assert len(on.upstream.summary_calls()) == 1
+
+
+async def test_a_request_asks_the_store_once_wherever_its_conversation_was_answered_before(
+    valkey: Server,
+) -> None:
+    async with wire(valkey.port) as one, wire(valkey.port) as other, replicas(one.url, other.url) as on:
+        agent = on.agent(SYSTEM)
+        await on.talk(agent, 0, 24)
+        assert any(answer.action == "reuse" for answer in agent.answers)
+        asked = []
+        for number in range(24, 36):
+            at = on.proxies[number % 2]
+            agent.base_url, watched = at.base_url, (one, other)[number % 2]
+            agent.messages.append({"role": "user", "content": f"Turn {number}: {prose(number, 40)}"})
+            asked.append(await questions_before_the_upstream(on, agent, watched))
+            await on.settled()
+        # Where a fold is planned, the store is asked for the older ones as well.
+        assert sorted(asked)[-3] <= 1, asked
+        assert max(asked) <= 3, asked
+
+
+async def questions_before_the_upstream(on: Replicas, agent: Agent, watched: Wire) -> int:
+    """How often the store had been asked when the upstream got the request."""
+    before, calls = watched.questions, len(on.upstream.chat_calls())
+    step = asyncio.create_task(agent.step())
+    await on.upstream.wait_until(lambda: len(on.upstream.chat_calls()) > calls, timeout=60)
+    asked = watched.questions - before
+    await step
+    return asked
+
+
+async def test_what_another_replica_has_counted_is_not_counted_again(servers: Servers) -> None:
+    async with replicas(*[servers.empty("valkey")] * 2) as on:
+        agent = on.agent(SYSTEM)
+        await on.talk(agent, 0, 6)
+        before = on.proxies[1].metric("tailfold_counting_seconds_count", basis="anchored")
+        agent.base_url = on.proxies[1].base_url
+        answer = await agent.say("And now?")
+        assert answer.status == 200
+        # The other's bill is known here.
+        assert on.proxies[1].metric("tailfold_counting_seconds_count", basis="anchored") == before + 1
+
+
+async def test_callers_of_two_replicas_find_nothing_of_each_other(servers: Servers) -> None:
+    async with replicas(*[servers.empty("valkey")] * 2) as on:
+        mine, theirs = on.agent(SYSTEM, key="sk-mine"), on.agent(SYSTEM, key="sk-theirs")
+        await on.talk(mine, 0, 24)
+        assert any(answer.fold for answer in mine.answers)
+        theirs.messages = [*mine.messages]
+        theirs.base_url = on.proxies[0].base_url
+        summaries = len(on.upstream.summary_calls())
+        answer = await theirs.say("Go on.")
+        assert answer.status == 200
+        assert answer.fold not in {each.fold for each in mine.answers}
+        assert len(on.upstream.summary_calls()) > summaries
