@@ -37,6 +37,7 @@ from proxy.settings import Settings
 from proxy.sizing import Shares, Sizing, manner_of
 from proxy.spending import Spending
 from proxy.store import PAUSE, TIME_LIMIT, open_store
+from proxy.store.guarded import GuardedStore
 from proxy.store.memory import MemoryStore
 from proxy.store.slots import Slot
 from proxy.store.writing import LateWriter
@@ -57,6 +58,7 @@ _REMEMBERED_BYTES = 64 * 1024**2
 # Counting lets go of the interpreter's lock, so one thread per core would do; a request rarely needs any.
 _COUNTING_THREADS = 2
 _SECRET = Slot(NOBODY, Space.SERVER, b"secret")
+_OPENING = 2.0  # seconds that the start waits for the store
 _WRITING_AT_THE_END = 2.0
 _ASKING = Timeouts(connect=5.0, first_byte=10.0, idle=10.0)
 
@@ -113,6 +115,8 @@ class Rooms:
         self._asking = Asking(self._asked_at, settings.upstream, self._writer, tasks)
 
     async def pipeline(self) -> ChatPipeline:
+        if isinstance(self._store, GuardedStore):
+            await self._store.begin(_OPENING)
         await self._settle_secret()
         return ChatPipeline(
             self._line_of_a_request(),

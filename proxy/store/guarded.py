@@ -80,6 +80,14 @@ class GuardedStore:
         self._retry_at = float("-inf")
         self._in_outage = False
 
+    async def begin(self, patience: float) -> None:
+        """Open the primary before the first request needs it: importing a driver, a handshake or a cluster's
+        map take longer than a request waits. Where `patience` does not suffice it goes on in the background.
+        """
+        if self._primary is None and self._opening is None:
+            self._opening = self._tasks.start(self._open(), name="open the store")
+            await asyncio.wait([self._opening], timeout=patience)
+
     async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found = await self._ask("get", lambda store: store.get(tenant, space, keys))
         return await self._interim.agreed(tenant, space, keys, found)

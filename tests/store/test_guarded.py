@@ -412,3 +412,43 @@ async def test_a_file_that_was_locked_is_used_again_afterwards(tmp_path: Path) -
     assert await store.get(NOBODY, Space.COUNTS, [b"k"]) == {b"k": b"before"}
     assert outages == ["locked"]
     await store.close()
+
+
+class Slow:
+    """A store whose opening takes until it is let through."""
+
+    def __init__(self) -> None:
+        self.primary = Switched()
+        self.gate = asyncio.Event()
+        self.outages: list[str] = []
+        self.tasks = Tasks()
+        self.store = GuardedStore(
+            self.open, self.tasks, url=URL, on_outage=self.outages.append, time_limit=PATIENCE
+        )
+
+    async def open(self) -> Store:
+        await self.gate.wait()
+        return self.primary
+
+
+async def test_the_start_waits_until_the_store_is_open() -> None:
+    slow = Slow()
+    starting = asyncio.ensure_future(slow.store.begin(PATIENCE))
+    await asyncio.sleep(0)
+    assert not starting.done()
+    slow.gate.set()
+    await starting
+    asked = slow.primary.asked
+    await slow.store.get(NOBODY, Space.COUNTS, [b"k"])
+    assert (slow.primary.asked, slow.outages) == (asked + 1, [])
+    await slow.store.close()
+
+
+async def test_a_store_that_is_not_open_by_then_is_no_outage_and_goes_on_opening() -> None:
+    slow = Slow()
+    await slow.store.begin(0)
+    assert slow.outages == []
+    slow.gate.set()
+    await slow.store.put(NOBODY, Space.COUNTS, {b"k": b"1"}, ttl=FOREVER)
+    assert await slow.primary.get(NOBODY, Space.COUNTS, [b"k"]) == {b"k": b"1"}
+    await slow.store.close()
