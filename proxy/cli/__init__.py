@@ -11,6 +11,7 @@ from proxy.cli.models import models
 from proxy.cli.processes import worker
 from proxy.cli.running import run
 from proxy.cli.serving import serve
+from proxy.cli.store import store
 from proxy.settings import SettingsError
 
 WRONG_SETTINGS = 2
@@ -39,10 +40,11 @@ def main() -> None:
       tailfold run -- aider                 # a command with its client pointed at Tailfold
       tailfold demo                         # watch it work, without a key or a network
       tailfold models gpt-4o                # what is known of a model, and who has said so
+      tailfold store stats                  # what is kept, and how much of it
       tailfold config default > tailfold.yaml
       tailfold check-config --config tailfold.yaml
     """
 
 
-for command in (serve, run, demo, models, check_config, config, worker):
+for command in (serve, run, demo, models, store, check_config, config, worker):
     main.add_command(command)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 import click
 
 from proxy.cli.options import takes_settings
+from proxy.cli.tables import aligned
 from proxy.settings import load
 from proxy.windows.facts import KnownModel, ModelFacts, Origin
 from proxy.windows.model_map import ModelMap, said_by_the_user
@@ -73,7 +74,7 @@ def _one(name: str, found: KnownModel) -> str:
         if found.origins["window"] is Origin.DEFAULT
         else []
     )
-    return "\n".join([name, *_aligned(rows, indent="  "), *note])
+    return "\n".join([name, *aligned(rows, indent="  "), *note])
 
 
 def _table(everything: Mapping[str, KnownModel]) -> str:
@@ -81,7 +82,7 @@ def _table(everything: Mapping[str, KnownModel]) -> str:
     for name, found in everything.items():
         values = [_written(getattr(found.facts, column)) for column in _COLUMNS]
         rows.append((name, *values, found.origins.get("window", "")))
-    return "\n".join(_aligned(rows))
+    return "\n".join(aligned(rows))
 
 
 def _written(value: object) -> str:
@@ -90,11 +91,3 @@ def _written(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
-        for row in rows
-    ]

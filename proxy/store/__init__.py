@@ -18,7 +18,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 
-__all__ = ["PAUSE", "TIME_LIMIT", "open_store"]
+__all__ = ["PAUSE", "TIME_LIMIT", "open_primary", "open_store"]
 
 _SQLITE = "sqlite:///"
 
@@ -26,6 +26,10 @@ Opener = Callable[[], Awaitable[Store]]
 
 
 def _unnoticed() -> None:
+    pass
+
+
+def _unheard_of(_reason: str) -> None:
     pass
 
 
@@ -68,6 +72,17 @@ def open_store(
         time_limit=time_limit,
         pause=pause,
     )
+
+
+async def open_primary(
+    url: str, tasks: Tasks, *, keys: Mapping[str, bytes] | None = None, time_limit: float = TIME_LIMIT
+) -> Store:
+    """The store itself, with nothing that stands in for it: for whoever wants to know how it fares. Raises
+    StoreUnavailable.
+    """
+    open_redis = partial(_open_redis, url, tasks, time_limit, _uncounted)
+    opener = _opener(url, _unheard_of, open_redis)
+    return MemoryStore() if opener is None else await _sealed(opener, keys)()
 
 
 def _opener(url: str, on_outage: Callable[[str], None], open_redis: Opener) -> Opener | None:

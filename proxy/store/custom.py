@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
 from proxy.packages import STORES, brought_along
 from proxy.ports import Space, Store, StoreUnavailable
+from proxy.store.entries import Entry, Listed
 from proxy.store.outage import Outage
 
 OpenStore = Callable[[str], Awaitable[Store]]
@@ -53,9 +54,23 @@ class CustomStore:
         with _trouble_told():
             await self._inner.release(tenant, key, holder)
 
+    async def entries(self) -> AsyncIterator[Entry]:
+        with _trouble_told():
+            async for entry in self._listed().entries():
+                yield entry
+
+    async def clear(self, spaces: Collection[Space], *, only_expired: bool) -> int:
+        with _trouble_told():
+            return await self._listed().clear(spaces, only_expired=only_expired)
+
     async def close(self) -> None:
         with _trouble_told():
             await self._inner.close()
+
+    def _listed(self) -> Listed:
+        if not isinstance(self._inner, Listed):
+            raise Outage("unavailable", "this store of another package cannot list what it keeps")
+        return self._inner
 
 
 def _registered(scheme: str) -> OpenStore:

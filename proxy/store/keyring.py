@@ -45,7 +45,7 @@ class Keyring:
         return self._header + nonce + self._cipher.encrypt(nonce, value, _bound_to(slot, self._header))
 
     def open(self, slot: Slot, sealed: bytes) -> bytes | Unreadable:
-        if len(sealed) < _ID_AT or sealed[0] != _MARK:
+        if len(sealed) < _ID_AT or not is_sealed(sealed):
             return Unreadable.PLAIN
         if sealed[1] != _VERSION:
             return Unreadable.FOREIGN
@@ -61,6 +61,10 @@ class Keyring:
             return cipher.decrypt(sealed[nonce_at:value_at], sealed[value_at:], bound)
         except InvalidTag:
             return Unreadable.DAMAGED
+
+
+def is_sealed(value: bytes) -> bool:
+    return value[:1] == bytes((_MARK,))
 
 
 def _header(key_id: bytes) -> bytes:

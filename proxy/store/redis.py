@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,8 @@ from proxy.store.entries import Entry
 from proxy.store.outage import Outage, Reason
 from proxy.store.pipelined import Command, Pipelined
 from proxy.store.redis_clients import Clients, clients_for
-from proxy.store.redis_keys import ALL, by_key, named, place_of
+from proxy.store.redis_keys import by_key, place_of
+from proxy.store.redis_listing import RedisListing, is_of_another_kind
 from proxy.store.redis_scripts import CLAIM, DROP, PUT_FIELDS, PUT_NEW, PUT_VALUE, RELEASE
 from proxy.tasks import Tasks
 
@@ -32,7 +33,6 @@ _CONNECTIONS = 16
 _LONGEST_CLAIM = 3_600_000  # milliseconds; what says more is not one
 _LONGEST = 10**14  # milliseconds that a server can reckon with
 _MOST_KEYS = 1_000  # in one command
-_AT_ONCE = 500  # of a scan
 
 _FULL = "OOM "
 # Whatever an unreachable, ailing or unwilling server makes of a call.
@@ -62,6 +62,7 @@ class RedisStore:
     ) -> None:
         self._clients = clients
         self._server = Pipelined(clients.asked, tasks)
+        self._listing = RedisListing(clients.asked, self._server, self._now, ahead)
         self._ahead = ahead  # seconds that the server's clock is ahead of ours
         self._clock = clock
         self._on_foreign = on_foreign
@@ -148,7 +149,7 @@ class RedisStore:
         ]
         with _trouble_told():
             for answer in await self._server.ask(commands) if commands else ():
-                if isinstance(answer, Exception) and not _is_of_another_kind(answer):
+                if isinstance(answer, Exception) and not is_of_another_kind(answer):
                     raise answer
 
     async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
@@ -164,11 +165,14 @@ class RedisStore:
             await self._server.run(RELEASE, place, envelope.body(key, holder))
 
     async def entries(self) -> AsyncIterator[Entry]:
-        """All that is kept and holds, in no order; what is put meanwhile may be among it or not."""
         with _trouble_told():
-            async for name in self.client.scan_iter(match=ALL, count=_AT_ONCE):
-                for entry in await self._entries_at(name):
-                    yield entry
+            async for entry in self._listing.entries():
+                yield entry
+
+    async def clear(self, spaces: Collection[Space], *, only_expired: bool) -> int:
+        with _trouble_told():
+            clear = self._listing.clear_expired if only_expired else self._listing.clear
+            return await clear(spaces)
 
     async def close(self) -> None:
         await _closed(self._clients)
@@ -195,7 +199,7 @@ class RedisStore:
     ) -> Iterator[tuple[bytes, bytes]]:
         pairs: list[tuple[bytes, bytes]] = []
         for keys, answer in zip(asked, answers, strict=True):
-            if _is_of_another_kind(answer):
+            if is_of_another_kind(answer):
                 self._on_foreign(1)
                 continue
             if isinstance(answer, Exception):
@@ -203,26 +207,6 @@ class RedisStore:
             stored = answer if isinstance(answer, list) else [answer]
             pairs += [(key, each) for key, each in zip(keys, stored, strict=True) if each is not None]
         return iter(pairs)
-
-    async def _entries_at(self, name: bytes) -> list[Entry]:
-        where, now = named(name), self._now()
-        if where is None or where.space is Space.CLAIMS:
-            return []
-        homed = where.space in HOMED
-        (answer,) = await self._server.ask([("HGETALL" if homed else "GET", name)])
-        if answer is None or isinstance(answer, Exception):
-            return []
-        fields = _pairs(answer) if homed else {b"": answer}
-        entries = []
-        for field, stored in fields.items():
-            key = where.key + field
-            if (value := envelope.opened(key, stored, now)) is not None:
-                expires = envelope.expires_at(stored)
-                until = (
-                    None if expires is None else float("inf") if expires >= envelope.NEVER else expires / 1000
-                )
-                entries.append(Entry(where.tenant, where.space, key, value, until))
-        return entries
 
     def _now(self) -> int:
         return round((self._clock() + self._ahead) * 1000)
@@ -239,17 +223,6 @@ class RedisStore:
 
 def _field(key: bytes) -> bytes:
     return place_of(b"", Space.FOLDS, key).field or b""
-
-
-def _pairs(answer: Any) -> Mapping[bytes, bytes]:
-    if isinstance(answer, dict):
-        return answer
-    return dict(zip(answer[::2], answer[1::2], strict=True))
-
-
-def _is_of_another_kind(answer: Any) -> bool:
-    """A key of ours that somebody has put something else under."""
-    return isinstance(answer, ResponseError) and str(answer).startswith("WRONGTYPE")
 
 
 @contextmanager

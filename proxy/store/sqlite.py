@@ -6,15 +6,17 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 
 import aiosqlite
 import structlog
 
 from proxy.ports import Space
+from proxy.store.entries import Entry
 from proxy.store.outage import Outage, outage_from
 from proxy.store.sqlite_file import Database, FileOptions, connect, connect_for_reading, set_aside
 
@@ -39,6 +41,15 @@ ON CONFLICT DO UPDATE SET value = excluded.value, expires = excluded.expires
 RETURNING 1
 """
 _RELEASE = f"{_DELETE} AND value = ?"
+_LIST = """
+SELECT rowid, tenant, space, key, value, expires FROM facts
+WHERE rowid > ? AND (expires IS NULL OR expires > ?) AND space != 'claims' ORDER BY rowid LIMIT ?
+"""
+_CLEAR = """
+DELETE FROM facts WHERE rowid IN (
+  SELECT rowid FROM facts WHERE space = ? AND (expires <= ? OR (expires IS NULL AND ?)) LIMIT ?
+) RETURNING 1
+"""
 # Freeing a large value takes about as long as writing it, so that rows alone are no measure.
 _PURGE = """
 DELETE FROM facts WHERE (tenant, space, key) IN (
@@ -56,6 +67,9 @@ _MOST_KEYS = 512  # in one query; older builds of SQLite take 999 variables
 _PURGE_EVERY = 300.0
 _PURGE_ROWS = 500
 _PURGE_BYTES = 2 * 1024**2
+_LISTED = 64  # rows in memory at one time
+_CLEARED = 200  # in one transaction: others may write in between
+_KINDS = frozenset(Space)
 _AS_USUAL = FileOptions()
 
 
@@ -142,6 +156,27 @@ class SqliteStore:
     async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
         async with self._trouble_told():
             await self._written(_RELEASE, (tenant, Space.CLAIMS, key, holder))
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        last = 0
+        async with self._trouble_told():
+            while rows := [*await self._reader.execute_fetchall(_LIST, (last, self._clock(), _LISTED))]:
+                for row, tenant, space, key, value, until in rows:
+                    last = row
+                    if space in _KINDS:  # not of a newer Tailfold, which had other kinds of things to keep
+                        yield Entry(tenant, Space(space), key, value, until)
+
+    async def clear(self, spaces: Collection[Space], *, only_expired: bool) -> int:
+        """What was removed is not left behind in the file's free pages."""
+        before = self._clock() if only_expired else inf
+        gone = 0
+        async with self._trouble_told():
+            for space in spaces:
+                while rows := await self._written(_CLEAR, (space, before, not only_expired, _CLEARED)):
+                    gone += len(rows)
+            await self._written("VACUUM", ())
+            await self._written("PRAGMA wal_checkpoint(TRUNCATE)", ())
+        return gone
 
     async def close(self) -> None:
         if self._closed:
