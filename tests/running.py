@@ -11,7 +11,9 @@ from typing import Any
 
 from proxy.app import Tailfold
 from proxy.counting.tokenizer import Encodings
+from proxy.rooms import Rooms
 from proxy.settings import Settings
+from proxy.tasks import Tasks
 
 # Loading a vocabulary takes a while: all proxies of a test process share them.
 _ENCODINGS = Encodings()
@@ -45,15 +47,24 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    upstream: str, *, encodings: Encodings | None = None, **settings: Any
+    upstream: str,
+    *,
+    encodings: Encodings | None = None,
+    store_time_limit: float | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
-    """A proxy for `upstream`; groups of settings as dicts, e.g. timeouts={"idle": 0.2}."""
+    """A proxy for `upstream`; groups of settings as dicts, e.g. timeouts={"idle": 0.2}. With a
+    `store_time_limit` of its own it does not take a store for lost because the machine is busy.
+    """
     settings["timeouts"] = {"drain": 0.5, **settings.get("timeouts", {})}
     # Most tests look at every request that arrives upstream, and this one would be nobody's.
     settings["windows"] = {"ask": False, **settings.get("windows", {})}
     settings.setdefault("store", "memory://")
     listening = socket.create_server(("127.0.0.1", 0))
-    app = Tailfold(Settings(upstream=upstream, **settings), encodings or _ENCODINGS)
+    made = Settings(upstream=upstream, **settings)
+    app = Tailfold(made, encodings or _ENCODINGS)
+    if store_time_limit is not None:
+        app.rooms = Rooms(made, app.metrics, Tasks(), _ENCODINGS, store_time_limit=store_time_limit)
     await app.start(listening)
     try:
         yield Running(app, listening.getsockname()[1])

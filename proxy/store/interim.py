@@ -23,13 +23,10 @@ def unheard(_slot: Slot, _theirs: bytes) -> None:
 
 
 class Interim:
-    """A winner that this process was given by `put_new` stays the winner for it, as long as it lives and as
-    far as the memory reaches. One that was found during an outage is told to the primary afterwards; if that
-    has another one by then, ours still holds here. Two processes then send one prefix in two forms, each of
-    them always in its own: that costs a place in the provider's cache and nothing else.
-
-    What is kept for good is another matter: everything hangs on it, after the next start as well, so there
-    ours gives way to the primary's, and `on_overruled` hears of it.
+    """A winner that was found during an outage holds for this process until the primary is back and has been
+    told. If that has another one by then, ours gives way: what changes then costs a place in the provider's
+    cache once, and all processes send the same again. Of what is kept for good, on which everything hangs,
+    `on_overruled` hears.
     """
 
     def __init__(self, memory: Store, on_overruled: OnOverruled = unheard) -> None:
@@ -108,17 +105,17 @@ class Interim:
         tenant, space, key = slot
         ours = (await self._memory.get(tenant, space, [key])).get(key)
         winner = None if ours is None else await primary.put_new(tenant, space, key, ours, ttl=ttl)
-        if winner == ours:
-            if ttl is not None:
-                self._own[space].pop(slot, None)
-        elif ttl is None and winner is not None:
-            await self._give_way(slot, winner)
+        if ttl is not None:
+            self._own[space].pop(slot, None)
+        if winner is not None and winner != ours:
+            await self._give_way(slot, winner, ttl)
 
-    async def _give_way(self, slot: Slot, theirs: bytes) -> None:
+    async def _give_way(self, slot: Slot, theirs: bytes, ttl: float | None) -> None:
         tenant, space, key = slot
         await self._memory.delete(tenant, space, [key])
-        await self._memory.put_new(tenant, space, key, theirs, ttl=None)
-        self._on_overruled(slot, theirs)
+        await self._memory.put_new(tenant, space, key, theirs, ttl=ttl)
+        if ttl is None:
+            self._on_overruled(slot, theirs)
 
     def _own_keys(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> set[bytes]:
         # Counts are asked for by the thousand and never decided: that must cost nothing.

@@ -14,6 +14,7 @@ from proxy.simulator import Simulator, SimulatorConfig
 from tests.folding.agent import MODEL, WINDOW, Agent, Answer, prose, small, with_tools
 from tests.running import Running, running
 from tests.simulator.talk import Message
+from tests.store.servers import PATIENCE
 
 SECRET = "a secret that all replicas have in common"
 SYSTEM: Message = {"role": "system", "content": "You look after the harbour."}
@@ -111,10 +112,11 @@ class Replicas:
 
 @asynccontextmanager
 async def replicas(
-    *urls: str, config: SimulatorConfig | None = None, **settings: Any
+    *urls: str, config: SimulatorConfig | None = None, patient: bool = True, **settings: Any
 ) -> AsyncIterator[Replicas]:
-    """One for each URL of a store."""
+    """One for each URL of a store. Those that are not patient go on without it as soon as users' do."""
     settings = {
+        "store_time_limit": PATIENCE if patient else None,
         "models": {MODEL: {"window": WINDOW}},
         "secret": SECRET,
         "redis": {"pause": 1.0},

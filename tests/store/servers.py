@@ -74,6 +74,8 @@ class Server:
             config.touch()
         named = [str(config), "--sentinel"] if self._sentinel else ["--save", "", "--appendonly", "no"]
         common = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        if not self._sentinel:
+            common += ["--repl-diskless-sync-delay", "0"]
         self._process = subprocess.Popen(
             [str(get_binary_path()), *named, *common, "--loglevel", "warning", *self._options, *more],
             stdout=subprocess.DEVNULL,
@@ -128,7 +130,7 @@ class Watched:
         ask("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", self.master.port, 1)
         for name, value in (("down-after-milliseconds", 500), ("failover-timeout", 3000)):
             ask("SENTINEL", "SET", "mymaster", name, value)
-        until(lambda: self.master.client.info("replication")["connected_slaves"] == 1, "a replica")
+        until(lambda: _has_followed(self.replica), "a replica")
         until(lambda: _told(ask("SENTINEL", "MASTER", "mymaster")).get("num-slaves") == "1", "it is seen")
 
     @property
@@ -158,9 +160,7 @@ class Cluster:
         for master, replica in zip(masters, replicas, strict=True):
             _follow(replica, master)
         until(lambda: all(_is_whole(node) for node in self.nodes), "the cluster is whole")
-        until(
-            lambda: all(n.client.info("replication")["connected_slaves"] for n in masters), "replicas follow"
-        )
+        until(lambda: all(_has_followed(node) for node in replicas), "replicas follow")
 
     @property
     def url(self) -> str:
@@ -169,6 +169,11 @@ class Cluster:
     def flush(self) -> None:
         for node in self.nodes[:3]:
             node.client.flushall()
+
+    def fail_over(self) -> None:
+        """A master dies, and its replica takes its slots."""
+        self.nodes[0].kill()
+        until(lambda: self.nodes[3].client.info("replication")["role"] == "master", "a new master")
 
 
 @contextmanager
@@ -235,8 +240,9 @@ def _follow(replica: Server, master: Server) -> None:
     until(lambda: replica.client.execute_command("CLUSTER REPLICATE", name), "it follows")
 
 
-def _has_a_replica(node: Server) -> bool:
-    return bool(node.client.info("replication")["connected_slaves"])
+def _has_followed(replica: Server) -> bool:
+    """It has all that its master has, and so can take its place."""
+    return str(replica.client.info("replication")["master_link_status"]) == "up"
 
 
 def _known(node: Server) -> int:

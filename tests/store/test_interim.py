@@ -49,12 +49,16 @@ async def test_what_the_primary_has_taken_over_is_its_own_from_then_on(between: 
     assert await between.interim.decided(PREFIX, b"theirs", FOREVER) == b"theirs"
 
 
-async def test_where_the_primary_has_another_winner_ours_goes_first(between: Between) -> None:
+async def test_where_the_primary_has_another_winner_ours_gives_way_so_that_all_send_the_same(
+    between: Between,
+) -> None:
     await between.primary.put_new(*PREFIX, b"theirs", ttl=FOREVER)
     await between.fold(b"ours")
-    await between.interim.tell(between.primary)
     assert await between.agreed({b"prefix": b"theirs"}) == b"ours"
-    assert await between.interim.decided(PREFIX, b"theirs", FOREVER) == b"ours"
+    await between.interim.tell(between.primary)
+    assert await between.agreed({b"prefix": b"theirs"}) == b"theirs"
+    assert await between.interim.decided(PREFIX, b"theirs", FOREVER) == b"theirs"
+    assert await between.fold(b"in the next outage") == b"theirs"
     assert await between.told() == b"theirs"
     assert between.overruled == []
 
