@@ -9,18 +9,18 @@ from typing import cast
 
 from proxy.cli.doctor import round_trip
 from proxy.cli.doctor.finding import Finding, passes, warns
-from proxy.ports import NOBODY, Space, Store, StoreUnavailable
+from proxy.ports import Space, Store, StoreUnavailable
 from proxy.settings import Settings
 from proxy.store import open_primary, sqlite_path
 from proxy.store.entries import Entry, Listed
 from proxy.store.keyring import Keyring, Unreadable, is_sealed
+from proxy.store.moving import SECRET
 from proxy.store.sealed import SealedStore
 from proxy.store.slots import Slot
 from proxy.tasks import Tasks
 
 _NAME = "encryption"
 _LOOKED_AT = 50  # values, of as many as there may be
-_SECRET = Slot(NOBODY, Space.SERVER, b"secret")
 
 # How many values open (None), and how many do not, by the reason.
 Opened = Mapping[Unreadable | None, int]
@@ -81,27 +81,30 @@ async def _may_be_opened(url: str) -> bool:
 
 async def _secret(store: Store, keyring: Keyring | None) -> list[Unreadable | None]:
     """It is kept once for every key, and one that opens is enough."""
-    tenant, space, key = _SECRET
+    tenant, space, key = SECRET
     found = (await store.get(tenant, space, [key])).get(key)
     if found is None:
         return []
     if keyring is not None and await SealedStore(store, keyring).get(tenant, space, [key]):
         return [None]
-    return [_why_not(keyring, _SECRET, found)]
+    return [_why_not(keyring, SECRET, found)]
 
 
 async def _some(store: Store) -> AsyncIterator[tuple[Slot, bytes]]:
-    """Of the callers' values; nothing where a store cannot list what it keeps."""
+    """Of the callers' values."""
     if not isinstance(store, Listed):
         return
     seen = 0
     async with aclosing(cast(AsyncGenerator[Entry, None], store.entries())) as entries:
-        async for entry in entries:
-            if entry.space is not Space.SERVER:
-                seen += 1
-                yield Slot(entry.tenant, entry.space, entry.key), entry.value
-            if seen == _LOOKED_AT:
-                return
+        try:
+            async for entry in entries:
+                if entry.space is not Space.SERVER:
+                    seen += 1
+                    yield entry.slot, entry.value
+                if seen == _LOOKED_AT:
+                    return
+        except StoreUnavailable:
+            return  # one of another package that cannot list what it keeps: the secret has to do
 
 
 def _why_not(keyring: Keyring | None, slot: Slot, value: bytes) -> Unreadable | None:
