@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -44,8 +44,8 @@ from proxy.store.writing import LateWriter
 from proxy.summarizer import summarizer_for
 from proxy.tasks import Tasks
 from proxy.tidings import Tidings
-from proxy.upstream import Timeouts, Upstream
-from proxy.upstream.pool import Origin, tls_context
+from proxy.upstream import Timeouts, Upstream, root_of
+from proxy.upstream.pool import origin_of
 from proxy.windows.asking import Asking
 from proxy.windows.kept import Kept
 from proxy.windows.learned import LearnedWindows
@@ -80,7 +80,7 @@ class Rooms:
         self._metrics = metrics
         self._tasks = tasks
         timeouts = Timeouts(settings.timeouts.connect, settings.timeouts.first_byte, settings.timeouts.idle)
-        origin = _origin(settings)
+        origin = origin_of(settings.upstream, settings.tls.ca_file, verify=settings.tls.verify)
         self.upstream = Upstream(settings.upstream, origin, timeouts, metrics, tasks)
         self._secret = _said_or_made(settings.secret)
         self._tenants = Tenants(self._secret)
@@ -111,7 +111,7 @@ class Rooms:
         self._models = ModelMap(said_by_the_user(settings.models))
         self._models_read = asyncio.Event()
         self._learned = LearnedWindows(settings.upstream, self._writer)
-        self._asked_at = Upstream(_root(settings.upstream), origin, _ASKING, metrics, tasks)
+        self._asked_at = Upstream(root_of(settings.upstream), origin, _ASKING, metrics, tasks)
         self._asking = Asking(self._asked_at, settings.upstream, self._writer, tasks)
 
     async def pipeline(self) -> ChatPipeline:
@@ -249,15 +249,3 @@ def _first(said: float | None, usual: float) -> float:
 def _said_or_made(secret: SecretStr | None) -> bytes:
     """Made as text, so that it can be given to other replicas."""
     return (secrets.token_urlsafe(32) if secret is None else secret.get_secret_value()).encode()
-
-
-def _root(upstream: str) -> str:
-    """The server behind an upstream: what it says of itself lies beside /v1 as often as below it."""
-    parts = urlsplit(upstream)
-    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
-
-
-def _origin(settings: Settings) -> Origin:
-    parts = urlsplit(settings.upstream)
-    tls = tls_context(settings.tls.ca_file, verify=settings.tls.verify) if parts.scheme == "https" else None
-    return Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)

@@ -7,6 +7,7 @@ import click
 from proxy import __version__
 from proxy.cli.configuration import check_config, config
 from proxy.cli.demo import demo
+from proxy.cli.doctor import doctor
 from proxy.cli.models import models
 from proxy.cli.processes import worker
 from proxy.cli.running import run
@@ -39,6 +40,7 @@ def main() -> None:
       tailfold serve                        # http://127.0.0.1:8080/v1 goes to api.openai.com
       tailfold run -- aider                 # a command with its client pointed at Tailfold
       tailfold demo                         # watch it work, without a key or a network
+      tailfold doctor                       # is everything there that serve needs?
       tailfold models gpt-4o                # what is known of a model, and who has said so
       tailfold store stats                  # what is kept, and how much of it
       tailfold config default > tailfold.yaml
@@ -46,5 +48,5 @@ def main() -> None:
     """
 
 
-for command in (serve, run, demo, models, store, check_config, config, worker):
+for command in (serve, run, demo, doctor, models, store, check_config, config, worker):
     main.add_command(command)

@@ -36,7 +36,7 @@ _MOST_KEYS = 1_000  # in one command
 
 _FULL = "OOM "
 # Whatever an unreachable, ailing or unwilling server makes of a call.
-_TROUBLE = (RedisError, RedisClusterException, OSError, TimeoutError)
+TROUBLE = (RedisError, RedisClusterException, OSError, TimeoutError)
 _REFUSALS: tuple[tuple[type[RedisError], Reason], ...] = (
     (BusyLoadingError, "loading"),
     (ReadOnlyError, "readonly"),
@@ -82,7 +82,7 @@ class RedisStore:
             with _trouble_told():
                 ahead = await _servers_time(clients.asked) - clock()
         except BaseException:
-            await _closed(clients)
+            await closed(clients)
             raise
         return cls(clients, tasks, ahead=ahead, clock=clock, on_foreign=on_foreign)
 
@@ -175,7 +175,7 @@ class RedisStore:
             return await clear(spaces)
 
     async def close(self) -> None:
-        await _closed(self._clients)
+        await closed(self._clients)
 
     async def _stored(
         self, tenant: bytes, space: Space, keys: Sequence[bytes]
@@ -229,7 +229,7 @@ def _field(key: bytes) -> bytes:
 def _trouble_told() -> Iterator[None]:
     try:
         yield
-    except _TROUBLE as error:
+    except TROUBLE as error:
         raise _outage(error) from None  # its own text may quote a command
 
 
@@ -250,9 +250,9 @@ async def _servers_time(client: Any) -> float:
     return int(seconds) + int(micros) / 1e6
 
 
-async def _closed(clients: Clients) -> None:
+async def closed(clients: Clients) -> None:
     for client in (clients.asked, *clients.others):
         try:
             await client.aclose()
-        except _TROUBLE:
+        except TROUBLE:
             pass  # it is gone already

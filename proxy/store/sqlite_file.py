@@ -9,7 +9,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +51,8 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE INDEX facts_by_expiry ON facts (expires) WHERE expires IS NOT NULL",
     ),
 )
+
+TODAYS_VERSION = len(MIGRATIONS)
 
 _SIDECARS = ("-wal", "-shm")
 _PAGE = 4096
@@ -114,6 +116,18 @@ def connect_for_reading(path: Path, options: FileOptions) -> sqlite3.Connection:
         reader = sqlite3.connect(path, timeout=options.busy_timeout, isolation_level=None)
         reader.execute("PRAGMA query_only = 1")
         return reader
+
+
+def version_of(path: Path) -> int | None:
+    """The version of the file's schema, None where there is no file. Nothing is made, mended or migrated."""
+    with _told_as_outage():
+        if not path.exists():
+            return None
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.2)) as reader:
+            reader.execute("PRAGMA query_only = 1")
+            version: int = reader.execute("PRAGMA user_version").fetchone()[0]
+            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return version
 
 
 def set_aside(path: Path, file_id: FileId | None) -> Path | None:

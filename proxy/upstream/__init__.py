@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from proxy.decoding import decoder_for
 from proxy.errors import BadRequest, UpstreamDisconnected
@@ -16,7 +16,7 @@ from proxy.upstream.connection import Connection
 from proxy.upstream.pool import Origin, Pool, Timeouts
 from proxy.upstream.wire import Head
 
-__all__ = ["Answer", "Body", "Head", "Outgoing", "Timeouts", "TooLarge", "Upstream", "whole_body"]
+__all__ = ["Answer", "Body", "Head", "Outgoing", "Timeouts", "TooLarge", "Upstream", "root_of", "whole_body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,12 @@ async def whole_body(answer: Answer, most: int) -> bytes:
         if len(body) > most:
             raise TooLarge
     return bytes(body)
+
+
+def root_of(base_url: str) -> str:
+    """The server behind an upstream: what it says of itself lies beside /v1 as often as below it."""
+    parts = urlsplit(base_url)
+    return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
 
 
 class Upstream:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohappyeyeballs
 
@@ -68,7 +70,7 @@ class Pool:
                 f"TLS with the upstream {where} failed: {_tls_reason(refused)}"
             ) from refused
         except OSError as unreachable:
-            reason = unreachable.strerror or str(unreachable)
+            reason = _reason(unreachable)
             raise UpstreamUnreachable(f"The upstream {where} cannot be reached: {reason}") from unreachable
 
     async def _connect(self) -> Connection:
@@ -95,6 +97,12 @@ class Pool:
         self._resting.clear()
 
 
+def origin_of(url: str, ca_file: Path | None, *, verify: bool) -> Origin:
+    parts = urlsplit(url)
+    tls = tls_context(ca_file, verify=verify) if parts.scheme == "https" else None
+    return Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
+
+
 def tls_context(ca_file: Path | None, *, verify: bool) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if ca_file is not None:
@@ -113,6 +121,13 @@ def tls_context(ca_file: Path | None, *, verify: bool) -> ssl.SSLContext:
 def _system_has_authorities() -> bool:
     paths = ssl.get_default_verify_paths()
     return bool(paths.cafile or paths.capath)
+
+
+def _reason(unreachable: OSError) -> str:
+    """In the system's words: the event loop's tell of a call. A name server has numbers of its own."""
+    if unreachable.errno is None or isinstance(unreachable, socket.gaierror):
+        return unreachable.strerror or str(unreachable)
+    return os.strerror(unreachable.errno)
 
 
 def _tls_reason(refused: ssl.SSLError) -> str:

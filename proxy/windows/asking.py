@@ -31,7 +31,7 @@ _TIME_LIMIT = 10.0  # for all questions about one model
 _MOST_BYTES = 4 * 1024 * 1024  # OpenRouter's list has hundreds of kilobytes
 # Clients may make up names: longer ones, and more of them at a time, are not asked about.
 _LONGEST_NAME = 256
-_MOST_AT_ONCE = 8
+MOST_AT_ONCE = 8
 
 # Their lists of models say nothing of windows, and paths of other servers would be noise to them.
 _SAY_NOTHING = (
@@ -123,7 +123,7 @@ class Asking:
         """Returns at once. The credentials are the caller's, and used for this one time."""
         if not self._questions or not 0 < len(model) <= _LONGEST_NAME:
             return
-        if model in self._under_way or len(self._under_way) >= _MOST_AT_ONCE or not self._is_due(model):
+        if model in self._under_way or len(self._under_way) >= MOST_AT_ONCE or not self._is_due(model):
             return
         task = self._tasks.start(self._ask(model, list(credentials)), name="ask about a window")
         self._under_way[model] = task

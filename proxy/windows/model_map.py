@@ -61,8 +61,8 @@ class _Layer:
 
     def __init__(self, entries: Mapping[str, ModelFacts]) -> None:
         self.names = tuple(entries)
-        self._exact = {name.lower(): facts for name, facts in entries.items() if not _is_pattern(name)}
-        patterns = sorted((name for name in entries if _is_pattern(name)), key=len, reverse=True)
+        self._exact = {name.lower(): facts for name, facts in entries.items() if not is_pattern(name)}
+        patterns = sorted((name for name in entries if is_pattern(name)), key=len, reverse=True)
         self._patterns = [(re.compile(translate(name.lower())), entries[name]) for name in patterns]
 
     def exact(self, name: str) -> ModelFacts | None:
@@ -75,7 +75,7 @@ class _Layer:
                 yield facts
 
 
-def _is_pattern(name: str) -> bool:
+def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 

@@ -15,7 +15,7 @@ def test_the_version_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("serve",), ("run",), ("demo",), ("check-config",), ("config", "show")]
+    "command", [(), ("serve",), ("run",), ("demo",), ("check-config",), ("config", "show"), ("doctor",)]
 )
 def test_help_shows_examples(command: tuple[str, ...], tmp_path: Path) -> None:
     told = tailfold(*command, "--help", home=tmp_path)
@@ -37,7 +37,9 @@ def test_a_secret_cannot_be_given_as_a_flag_and_the_help_says_why(tmp_path: Path
     assert "TAILFOLD_ADMIN__TOKEN" in told
 
 
-@pytest.mark.parametrize("command", [("serve",), ("check-config",), ("config", "show"), ("run", "true")])
+@pytest.mark.parametrize(
+    "command", [("serve",), ("check-config",), ("config", "show"), ("run", "true"), ("doctor",)]
+)
 def test_wrong_settings_end_every_command_with_code_2_and_one_line_each(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:

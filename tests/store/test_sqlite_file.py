@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.store.outage import Outage
-from proxy.store.sqlite_file import MIGRATIONS, FileOptions, connect
+from proxy.store.sqlite_file import MIGRATIONS, FileOptions, connect, version_of
 
 NEXT = (*MIGRATIONS, ("ALTER TABLE facts ADD COLUMN origin TEXT DEFAULT 'old'",))
 ROW = (b"tenant", "counts", b"key", b"value", 1.0)
@@ -95,3 +95,21 @@ def test_what_is_left_of_a_write_does_not_hold_the_statement_of_the_next(tmp_pat
         with pytest.raises(sqlite3.ProgrammingError, match="closed cursor"):
             done.fetchall()
         assert database.execute("SELECT * FROM facts").fetchall() == [ROW]
+
+
+def test_the_version_of_a_file_is_told_without_changing_it(tmp_path: Path) -> None:
+    path = tmp_path / "state?.db"
+    assert version_of(path) is None
+    connect(path, FileOptions(migrations=MIGRATIONS[:1])).close()
+    before = path.read_bytes()
+    assert version_of(path) == 1
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["state?.db"]
+
+
+def test_the_version_of_a_corrupt_file_cannot_be_told(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(Outage) as caught:
+        version_of(tmp_path / "state.db")
+    assert caught.value.reason == "corrupt"
+    assert (tmp_path / "state.db").exists()
