@@ -105,7 +105,7 @@ class Folding:
         policy = self._policies.fold(
             request.sized.window.known, request.wishes, room, may_start=_may_start(request)
         )
-        plainly = self._forms.is_plain(request.sized.model)
+        plainly = self._forms.is_plain(request)
         weighing = Weighing(request, self._sizing, policy, plainly=plainly)
         for fold in await self._known(request, weighing.history):
             weighing.add(fold)

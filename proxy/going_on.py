@@ -35,8 +35,8 @@ class Forms:
         """A question for what another has found out."""
         return self._refused.recalling(model)
 
-    def is_plain(self, model: str) -> bool:
-        return self._refused.get(model) is not None
+    def is_plain(self, request: Request) -> bool:
+        return request.plainly or self._refused.get(request.sized.model) is not None
 
     def refuse(self, model: str) -> None:
         self._refused.put(model, Plain())
@@ -68,7 +68,7 @@ class GoingOn:
         if fold is None or fold.id != lane.fold or fold.covers >= line.length:
             return None
         history = unsized(line)
-        chat = folded(request.chat, history, fold, plainly=self._forms.is_plain(request.sized.model))
+        chat = folded(request.chat, history, fold, plainly=self._forms.is_plain(request))
         if chat is None or not goes_on_whole(history, fold):
             return None
         sized = await self._sizing.size_form(request.sized, chat, request.wishes.threshold)

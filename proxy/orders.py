@@ -95,8 +95,8 @@ class Orders:
         own, known = request.sized.model, request.sized.window.known
         by_user = known.origins.get("summary_model") is Origin.SETTING
         preferred = preferred_model(self._settings, known.facts.summary_model, by_user=by_user)
-        writes = self._sizing.window_of(preferred or own).window
-        window = self._sizing.window_of(own).window if writes.assumed else writes
+        writes = self._sizing.window_of(request.tenant, preferred or own).window
+        window = self._sizing.window_of(request.tenant, own).window if writes.assumed else writes
         job = Job(
             weighing.history,
             cut,

@@ -205,7 +205,7 @@ class ChatPipeline:
             refusal = await refusal_in(answer, looks_inside=looks_inside)
             reason = await self._mended(attempt, refusal, hides=hides) if refusal is not None else None
             if reason is None:
-                self._settle(attempt, answer)
+                self._settle(attempt, answer, well=answer.status == 200 and refusal is None)
                 return _Sent(answer, watch(answer.headers, hide_usage=hides), attempt)
             answer.close()
             attempt.refused.add(reason)
@@ -246,8 +246,7 @@ class ChatPipeline:
     async def _told_plainly(self, attempt: _Attempt, refusal: Refusal) -> str | None:
         if refusal.status is None or not refusal.names(*_ABOUT_ROLES):
             return None
-        self._rooms.folding.is_refused_its_role(attempt.request.sized.model)
-        return await self._in_another_form(attempt, attempt.request, "role")
+        return await self._in_another_form(attempt, replace(attempt.request, plainly=True), "role")
 
     async def _in_another_form(self, attempt: _Attempt, request: Request, reason: str) -> str | None:
         sending = await self._decide(request, again=reason == "overflow")
@@ -256,11 +255,14 @@ class ChatPipeline:
         attempt.request, attempt.sending = request, sending
         return reason
 
-    def _settle(self, attempt: _Attempt, answer: Answer) -> None:
+    def _settle(self, attempt: _Attempt, answer: Answer, *, well: bool) -> None:
         # Some servers quote the whole request in any refusal: only if it was our wish is it not made again.
         if "stream_options" in attempt.refused and answer.status not in _REFUSALS:
             self._ask_for_usage = False
-        if "overflow" in attempt.refused and answer.status == 200:
+        # So it is with the role of a summary: another request is refused for a role of its own.
+        if "role" in attempt.refused and well:
+            self._rooms.folding.is_refused_its_role(attempt.request.sized.model)
+        if "overflow" in attempt.refused and well:
             self._metrics.overflow_recovered()
 
     # After the last byte.

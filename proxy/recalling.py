@@ -35,7 +35,7 @@ class Recalling:
         """Whether its newest folds have been looked for."""
         lane = self._lanes.remembered(told) if told is not None else None
         looks_for_folds = mode == "compress" and told is not None and _may_have_folds(told, lane)
-        questions = self._sizing.recalling(chat, split)
+        questions = self._sizing.recalling(tenant, chat, split)
         if told is not None and mode != "off":
             questions += _asked(self._lanes.recalling(tenant, told))
         if told is not None and looks_for_folds:

@@ -37,6 +37,7 @@ class Request:
     recalled: bool = False  # the store has been asked for its newest folds
     # The upstream has refused it as so many times larger than it was counted.
     underrated: float = 1.0
+    plainly: bool = False  # … or for the role of its summary, which is told in the plainer form this time
 
     @property
     def beside(self) -> bytes | None:

@@ -74,9 +74,9 @@ class Sizing:
             await self._patiently()
         return await self._counter.split(tenant, chat)
 
-    def recalling(self, chat: ChatRequest, split: Split | None) -> list[Awaitable[None]]:
+    def recalling(self, tenant: bytes, chat: ChatRequest, split: Split | None) -> list[Awaitable[None]]:
         """Questions to the store, where others may know more of the request or its model."""
-        questions = self._windows.recalling(chat.model or "")
+        questions = self._windows.recalling(tenant, chat.model or "")
         return questions if split is None else [*questions, *self._counter.recalling(chat, split)]
 
     async def size(
@@ -95,7 +95,7 @@ class Sizing:
 
     def _sized(self, tenant: bytes, chat: ChatRequest, counted: Counted, threshold: float | None) -> Sized:
         model = chat.model or ""
-        window = self._windows.of(model)
+        window = self._windows.of(tenant, model)
         allowed = budget(window.window, chat.answer_limit, self._shares.policy_for(window.known, threshold))
         return Sized(tenant, model, counted, window, allowed, chat.answer_limit)
 
@@ -103,23 +103,26 @@ class Sizing:
         """What a text takes of the same window, in tokens."""
         return self._counter.of_text(sized.counted)
 
-    def window_of(self, model: str) -> Resolved:
-        return self._windows.of(model)
+    def window_of(self, tenant: bytes, model: str) -> Resolved:
+        return self._windows.of(tenant, model)
 
     def answered(self, sized: Sized, usage: Usage | None) -> Lesson:
         """After the answer: learn from what was billed."""
         lesson = self._counter.record(sized.tenant, sized.counted, usage)
         if not sized.model:
             return lesson  # it has no name to learn anything under
+        learned, said = self._windows.learned, sized.window.origin is not Origin.DEFAULT
         if usage is not None and lesson.truncated:
-            self._windows.learned.truncated(sized.model, usage.prompt)
+            sent = sized.counted.count.tokens
+            learned.truncated(sized.tenant, sized.model, sent, usage.prompt, somebody_says=said)
         elif usage is not None:
-            self._windows.learned.accepted(sized.model, usage.prompt)
+            learned.accepted(sized.tenant, sized.model, usage.prompt)
         return lesson
 
     def refused(self, sized: Sized, too_long: Overflow) -> None:
         if sized.model:
-            self._windows.learned.refused(sized.model, too_long, sized.counted.count.tokens, sized.declared)
+            counted = sized.counted.count.tokens
+            self._windows.learned.refused(sized.tenant, sized.model, too_long, counted, sized.declared)
 
     async def _patiently(self) -> None:
         try:

@@ -26,10 +26,12 @@ def usage_from(answer: object) -> Usage | None:
     prompt = _tokens(usage.get("prompt_tokens"))
     if prompt is None:
         return None
+    cached = _cached(usage)
     return Usage(
-        prompt=prompt,
+        # More cached than there is in all: this one counts what was cached beside the rest.
+        prompt=prompt + cached if cached > prompt else prompt,
         completion=_tokens(usage.get("completion_tokens")) or 0,
-        cached=min(prompt, _cached(usage)),
+        cached=cached,
         reasoning=_detail(usage, "completion_tokens_details", "reasoning_tokens"),
     )
 

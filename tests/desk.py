@@ -68,7 +68,7 @@ class Desk:
     async def sized(self, chat: ChatRequest, tenant: bytes = ALICE, threshold: float | None = None) -> Sized:
         """With all that the store knows of it."""
         split = await self.sizing.split(tenant, chat)
-        await asyncio.gather(*self.sizing.recalling(chat, split))
+        await asyncio.gather(*self.sizing.recalling(tenant, chat, split))
         return await self.sizing.size(tenant, chat, split, threshold)
 
     async def find(self, line: Line, conversation: str = "c", tenant: bytes = ALICE) -> Found:

@@ -356,4 +356,4 @@ async def test_a_text_is_counted_for_the_same_window() -> None:
     async with desk() as one:
         sized = await one.sized(asked(said("hello")))
         assert one.sizing.text_counter(sized)("x" * 100) == 100
-        assert one.sizing.window_of("any").window.tokens == 8_000
+        assert one.sizing.window_of(b"alice", "any").window.tokens == 8_000

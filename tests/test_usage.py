@@ -19,9 +19,9 @@ def test_deepseeks_own_cache_field_is_read() -> None:
     assert usage_from({"usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}}) == Usage(9, 0, cached=4)
 
 
-def test_more_cached_than_sent_is_not_believed() -> None:
+def test_where_more_is_cached_than_there_is_in_all_it_was_counted_beside_the_rest() -> None:
     usage = {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 500}}
-    assert usage_from({"usage": usage}) == Usage(5, 0, cached=5)
+    assert usage_from({"usage": usage}) == Usage(505, 0, cached=500)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,10 @@ _DEVIATIONS = 2.0
 _TRUNCATED_BELOW = 0.6
 _SURELY_SENT = 500
 
+# How far a bill for the new part alone may lie from its estimate.
+_NEWS_OFF = 0.25
+_NEWS_SLACK = 50
+
 # A resent answer that differs from its own bill by more than this was not resent as it was.
 _ANSWER_FACTOR = 2.0
 _ANSWER_SLACK = 30
@@ -146,25 +150,41 @@ class Lesson:
 def lesson(prompt: Prompt, counted: Count, known: Known, usage: Usage, *, choices: int) -> Lesson:
     if usage.prompt <= 0:
         return Lesson()
-    if _was_truncated(prompt, usage.prompt, known.calibration):
-        return Lesson(truncated=True)
+    billed = usage.prompt
+    if _is_far_too_little(prompt, billed, known.calibration):
+        # Some gateways bill what was read from a cache beside the rest, and some servers do not bill it.
+        billed += usage.cached
+        if _is_far_too_little(prompt, billed, known.calibration):
+            return Lesson(truncated=not _is_what_was_new(prompt, known, usage.prompt))
     outside = prompt.outside
-    anchor = Anchor(usage.prompt, outside.digest, outside.estimate, _resent_answer(prompt, usage, choices))
+    anchor = Anchor(billed, outside.digest, outside.estimate, _resent_answer(prompt, usage, choices))
     wiser = known.calibration
     if counted.basis is Basis.ANCHORED:
-        wiser = wiser.learned(counted.estimated, usage.prompt - counted.exact)
+        wiser = wiser.learned(counted.estimated, billed - counted.exact)
     return Lesson(
         anchor=anchor,
-        opening=_opening(prompt, counted, known, usage.prompt),
+        opening=_opening(prompt, counted, known, billed),
         calibration=wiser if wiser is not known.calibration else None,
     )
 
 
-def _was_truncated(prompt: Prompt, billed: int, calibration: Calibration) -> bool:
+def _is_far_too_little(prompt: Prompt, billed: int, calibration: Calibration) -> bool:
     """Judged by text alone: what an image costs is for each server to say."""
     text = prompt.estimate
     surely_sent = calibration.tokens(Estimate(0, text.tokens, text.words, text.digits))
     return not text.rough and surely_sent > _SURELY_SENT and billed < _TRUNCATED_BELOW * surely_sent
+
+
+def _is_what_was_new(prompt: Prompt, known: Known, billed: int) -> bool:
+    """As much as stands behind what the server may have in its cache: instructions and tools, what was billed
+    before, or what was sent last.
+    """
+    begins = {0, known.anchored_at}
+    answered = [place for place, role in enumerate(prompt.roles) if role == ANSWERED_BY]
+    if answered:
+        begins |= {answered[-1], answered[-1] + 1}
+    news = (known.calibration.tokens(prompt.since(begin)) for begin in begins)
+    return any(abs(billed - new) <= _NEWS_OFF * new + _NEWS_SLACK for new in news)
 
 
 def _resent_answer(prompt: Prompt, usage: Usage, choices: int) -> int:

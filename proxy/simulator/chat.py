@@ -63,10 +63,16 @@ class Chat:
             return self._refusal(too_long, request)
         reply = self._reply(request)
         cached = self._cache.cached_tokens(_cache_owner(received, request), request.messages, sizes)
-        usage = Usage(sizes[-1], cached, request.n * self._scaled(reply.tokens))
+        usage = self._billed(sizes[-1], cached, request.n * self._scaled(reply.tokens))
         if request.stream:
             return event_stream(_events(request, reply, usage), self._config.chunk_delay)
         return json_answer(_completion(request, reply, usage))
+
+    def _billed(self, prompt: int, cached: int, completion: int) -> Usage:
+        if self._config.cache_is_billed == "within":
+            return Usage(prompt, cached, completion)
+        told = cached if self._config.cache_is_billed == "beside" else 0
+        return Usage(prompt - cached, told, completion)
 
     def _read(self, request: ChatRequest) -> tuple[ChatRequest, list[int]]:
         """As much of the request as the model sees, and the prompt's tokens up to each message's end."""

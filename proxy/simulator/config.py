@@ -12,6 +12,9 @@ Summaries = Literal["good", "echo", "empty", "refusal", "tool_call", "inflated",
 # "ok"), or not at all.
 Overflow = Literal["status", "event", "ok", "truncate"]
 
+# How a bill tells of what was read from the cache: within the prompt's tokens, beside them, or not at all.
+CacheIsBilled = Literal["within", "beside", "not"]
+
 DEFAULT_MODELS = (
     "gpt-4o",
     "gpt-4o-mini",
@@ -34,6 +37,8 @@ class SimulatorConfig:
     counting: Literal["tiktoken", "rough"] = "tiktoken"  # rough: a quarter of the characters
     tokenizer_factor: float = 1.0
     cache_min_tokens: int | None = 1024  # None: no prompt cache
+
+    cache_is_billed: CacheIsBilled = "within"
 
     overflow: Overflow = "status"
     strict_template: bool = False  # one system message, at the beginning; no two of the user's in a row

@@ -17,7 +17,7 @@ from proxy.store.writing import LateWriter
 
 T = TypeVar("T")
 
-MODELS = 1024
+MODELS = 4096
 KEPT = 30 * 24 * 3600.0
 # Other workers learn too: what they have written is looked for this often.
 READ_AGAIN_AFTER = 60.0
@@ -26,13 +26,18 @@ _DIGEST_SIZE = 16
 _write = msgspec.msgpack.Encoder().encode
 
 
+class _Name(NamedTuple):
+    tenant: bytes
+    model: str
+
+
 class _Entry(NamedTuple, Generic[T]):
     fact: T | None
     read_at: float
 
 
 class Kept(Generic[T]):
-    """`kind` tells apart what is kept under the same model."""
+    """`kind` tells apart what is kept under the same model, and `tenant` whose experience it is."""
 
     def __init__(
         self,
@@ -46,37 +51,38 @@ class Kept(Generic[T]):
         self._scope = kind + b"\0" + upstream.encode() + b"\0"
         self._store = store
         self._clock = clock
-        self._entries: Recent[str, _Entry[T]] = Recent(MODELS)
+        self._entries: Recent[_Name, _Entry[T]] = Recent(MODELS)
 
-    def get(self, model: str) -> T | None:
+    def get(self, model: str, tenant: bytes = NOBODY) -> T | None:
         """What is known without asking the store."""
-        entry = self._entries.get(model)
+        entry = self._entries.get(_Name(tenant, model))
         return entry.fact if entry is not None else None
 
-    def put(self, model: str, fact: T) -> None:
-        self._entries.put(model, _Entry(fact, self._clock()))
-        self._store.later(NOBODY, Space.WINDOWS, {self._key(model): _write(fact)}, ttl=KEPT)
+    def put(self, model: str, fact: T, tenant: bytes = NOBODY) -> None:
+        self._entries.put(_Name(tenant, model), _Entry(fact, self._clock()))
+        self._store.later(tenant, Space.WINDOWS, {self._key(model): _write(fact)}, ttl=KEPT)
 
-    def recalling(self, model: str) -> list[Awaitable[None]]:
+    def recalling(self, model: str, tenant: bytes = NOBODY) -> list[Awaitable[None]]:
         """Read what is stored: the first time, and then once in a while."""
-        now, before = self._clock(), self._entries.get(model)
+        name = _Name(tenant, model)
+        now, before = self._clock(), self._entries.get(name)
         if before is not None and 0 <= now - before.read_at < READ_AGAIN_AFTER:
             return []
         if before is not None:
             # One of many requests asks; the others go on with what is known.
             before = before._replace(read_at=now)
-            self._entries.put(model, before)
-        return [self._recall(model, before, now)]
+            self._entries.put(name, before)
+        return [self._recall(name, before, now)]
 
-    async def _recall(self, model: str, before: _Entry[T] | None, now: float) -> None:
-        stored = await self._stored(self._key(model))
+    async def _recall(self, name: _Name, before: _Entry[T] | None, now: float) -> None:
+        stored = await self._stored(name.tenant, self._key(name.model))
         # Somebody may have learned while the store was being asked.
-        if self._entries.get(model) is before:
+        if self._entries.get(name) is before:
             known = before.fact if before is not None else None
-            self._entries.put(model, _Entry(known if stored is None else stored, now))
+            self._entries.put(name, _Entry(known if stored is None else stored, now))
 
-    async def _stored(self, key: bytes) -> T | None:
-        value = (await self._store.get(NOBODY, Space.WINDOWS, [key])).get(key)
+    async def _stored(self, tenant: bytes, key: bytes) -> T | None:
+        value = (await self._store.get(tenant, Space.WINDOWS, [key])).get(key)
         try:
             return None if value is None else self._read(value)
         except msgspec.MsgspecError:

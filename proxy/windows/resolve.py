@@ -49,14 +49,14 @@ class Windows:
         self._upstream = upstream
         self.learned = learned
 
-    def recalling(self, model: str) -> list[Awaitable[None]]:
+    def recalling(self, tenant: bytes, model: str) -> list[Awaitable[None]]:
         """Questions for what was said and learned before this process began, or by another: asked seldom."""
-        return [*self._upstream.recalling(model), *self.learned.recalling(model)]
+        return [*self._upstream.recalling(model), *self.learned.recalling(tenant, model)]
 
-    def of(self, model: str) -> Resolved:
+    def of(self, tenant: bytes, model: str) -> Resolved:
         known = self._models.look_up(model)
         window, origin = _told(known, self._upstream.said_of(model))
-        experienced = _experienced(window, self.learned.of(model))
+        experienced = _experienced(window, self.learned.of(tenant, model))
         return Resolved(experienced, origin, known, learned=experienced != window)
 
 

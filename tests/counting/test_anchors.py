@@ -179,7 +179,33 @@ def test_the_next_bill_of_a_conversation_teaches_the_weights() -> None:
 def test_an_anchor_far_below_its_estimate_is_refused_and_teaches_nothing_else() -> None:
     assert learned("u4000 a500 u100", 2048, Known(PLAIN)) == Lesson(truncated=True)
     known = anchored(prompt("u4000"), Usage(4000, 0))
-    assert learned("u4000 u4000", 4096, known) == Lesson(truncated=True)
+    assert learned("u4000 u3000", 4096, known) == Lesson(truncated=True)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "billed"),
+    [
+        ("u1000 a500 u600", 600),  # all but the last message was cached
+        ("u1000 a500 u600", 1150),  # all but the answer and what came after it
+        ("u3000 a500 t1000 a30 t800", 810),  # of an agent's steps
+    ],
+)
+def test_a_bill_for_what_was_new_alone_accuses_nobody_and_teaches_nothing(spoken: str, billed: int) -> None:
+    """Some servers do not bill what they had in their cache."""
+    assert learned(spoken, billed, Known(PLAIN)) == Lesson()
+
+
+def test_a_bill_for_all_but_a_cached_opening_accuses_nobody() -> None:
+    asked = prompt("u700", outside(3000))
+    known = Known(PLAIN)
+    assert lesson(asked, count(asked, known), known, Usage(710, 0), choices=1) == Lesson()
+
+
+def test_what_was_cached_is_counted_where_it_is_billed_beside_the_rest() -> None:
+    asked, known = prompt("u4000 a500 u100"), Known(PLAIN)
+    taught = lesson(asked, count(asked, known), known, Usage(1100, 0, cached=3500), choices=1)
+    assert taught.anchor is not None
+    assert (taught.anchor.billed, taught.truncated) == (4600, False)
 
 
 def test_a_short_prompt_is_never_taken_for_truncated() -> None:

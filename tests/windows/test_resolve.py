@@ -18,6 +18,8 @@ from proxy.windows.resolve import DEFAULT_WINDOW, Resolved, Windows
 from proxy.windows.said import Said
 from tests.store.doubles import PATIENCE, Clock
 
+ALICE = b"alice"
+
 
 class Models:
     def __init__(self, known: KnownModel) -> None:
@@ -63,7 +65,7 @@ class Windowed:
 
     @property
     def resolved(self) -> Resolved:
-        return self._windows.of("m")
+        return self._windows.of(ALICE, "m")
 
     @property
     def window(self) -> Window:
@@ -136,7 +138,7 @@ def test_whether_a_window_is_the_prompt_s_alone_the_maps_may_know(
 @pytest.mark.parametrize("said", [None, Said(100_000)])
 def test_a_refusal_lowers_every_word(layer: Origin | None, said: Said | None) -> None:
     model = Windowed(known(layer, ModelFacts(window=100_000)), said)
-    model.learned.refused("m", Overflow(limit=3000), counted=3500, declared=None)
+    model.learned.refused(ALICE, "m", Overflow(limit=3000), counted=3500, declared=None)
     assert model.window == Window(3000)
     assert model.resolved.learned
 
@@ -145,7 +147,7 @@ def test_a_refusal_raises_no_word_but_nobody_s() -> None:
     somebodys = Windowed(known(Origin.MAP, ModelFacts(window=8000)))
     nobodys = Windowed()
     for model in (somebodys, nobodys):
-        model.learned.refused("m", Overflow(limit=128_000), counted=130_000, declared=None)
+        model.learned.refused(ALICE, "m", Overflow(limit=128_000), counted=130_000, declared=None)
     assert somebodys.window == Window(8000)
     assert not somebodys.resolved.learned
     # A deployment that nobody knows must not be crushed to the default, now that it has said what it holds.
@@ -157,7 +159,7 @@ def test_a_refusal_raises_no_word_but_nobody_s() -> None:
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_prompt_that_was_taken_raises_only_what_nobody_has_said(layer: Origin | None) -> None:
     model = Windowed(known(layer, ModelFacts(window=8000)))
-    model.learned.accepted("m", 50_000)
+    model.learned.accepted(ALICE, "m", 50_000)
     if layer is None:
         assert model.window == Window(50_000, assumed=True)  # it may be far larger still: no fold yet
     else:
@@ -166,14 +168,14 @@ def test_a_prompt_that_was_taken_raises_only_what_nobody_has_said(layer: Origin 
 
 def test_a_short_prompt_does_not_lower_the_default() -> None:
     model = Windowed()
-    model.learned.accepted("m", 50)
+    model.learned.accepted(ALICE, "m", 50)
     assert model.window == Window(DEFAULT_WINDOW, assumed=True)
 
 
 def test_a_prompt_that_was_taken_raises_what_was_learned() -> None:
     model = Windowed(known(Origin.MAP, ModelFacts(window=100_000)))
-    model.learned.refused("m", Overflow(limit=3000), counted=3500, declared=None)
-    model.learned.accepted("m", 5000)
+    model.learned.refused(ALICE, "m", Overflow(limit=3000), counted=3500, declared=None)
+    model.learned.accepted(ALICE, "m", 5000)
     assert model.window == Window(5000)
 
 
@@ -196,7 +198,7 @@ def test_a_limit_of_the_prompt_and_one_of_both_are_put_together(
 ) -> None:
     facts = ModelFacts(window.tokens, window.excludes_answer, window.max_output)
     model = Windowed(known(Origin.MAP, facts))
-    model.learned.refused("m", Overflow(bound[0], of_prompt=bound[1]), counted=500_000, declared=None)
+    model.learned.refused(ALICE, "m", Overflow(bound[0], of_prompt=bound[1]), counted=500_000, declared=None)
     assert model.window == holds
 
 
@@ -209,7 +211,7 @@ def test_what_fits_the_window_that_holds_fits_what_was_said_and_what_was_learned
 ) -> None:
     told = Window(window, max_output, excludes)
     model = Windowed(known(Origin.MAP, ModelFacts(window, excludes, max_output)))
-    model.learned.refused("m", Overflow(bound, of_prompt=of_prompt), counted=2_000_000, declared=None)
+    model.learned.refused(ALICE, "m", Overflow(bound, of_prompt=of_prompt), counted=2_000_000, declared=None)
     holds = budget(model.window, declared, Policy()).largest
     assert holds <= budget(told, declared, Policy()).largest
     assert holds <= budget(Window(bound, max_output, of_prompt), declared, Policy()).largest
@@ -217,9 +219,9 @@ def test_what_fits_the_window_that_holds_fits_what_was_said_and_what_was_learned
 
 async def test_recalling_asks_for_what_was_said_and_what_was_learned() -> None:
     writer = LateWriter(MemoryStore(), Tasks())
-    LearnedWindows("http://u/v1", writer).refused("m", Overflow(3000), counted=9000, declared=None)
+    LearnedWindows("http://u/v1", writer).refused(ALICE, "m", Overflow(3000), counted=9000, declared=None)
     windows = Windows(Models(KnownModel()), Upstream(None), LearnedWindows("http://u/v1", writer))
-    assert windows.of("m").window == Window(DEFAULT_WINDOW, assumed=True)
-    await asyncio.gather(*windows.recalling("m"))
-    assert windows.of("m").window == Window(3000)
+    assert windows.of(ALICE, "m").window == Window(DEFAULT_WINDOW, assumed=True)
+    await asyncio.gather(*windows.recalling(ALICE, "m"))
+    assert windows.of(ALICE, "m").window == Window(3000)
     await writer.drain(PATIENCE)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from proxy.cli.doctor.finding import Finding, passes, warns
 from proxy.cli.doctor.upstream import PATIENCE, Key
 from proxy.metrics import Metrics
+from proxy.ports import NOBODY
 from proxy.settings import Settings
 from proxy.store.memory import MemoryStore
 from proxy.store.writing import LateWriter
@@ -41,7 +42,7 @@ async def check(settings: Settings, names: Sequence[str], key: Key, tasks: Tasks
     forgetful = LateWriter(MemoryStore(), tasks)
     said = await _said(settings, wanted, key, forgetful, tasks)
     windows = Windows(known, said, LearnedWindows(settings.upstream, forgetful))
-    return [judged(name, windows.of(name)) for name in wanted]
+    return [judged(name, windows.of(NOBODY, name)) for name in wanted]
 
 
 async def _said(
