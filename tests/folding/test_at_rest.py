@@ -1,14 +1,17 @@
-"""What a conversation leaves behind, looked at from outside: in the store's file, the logs, the metrics."""
+"""What a conversation leaves behind, looked at from outside: in the store's file or the server's dump, in the
+logs, in the metrics.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import aiohttp
 import pytest
@@ -18,10 +21,13 @@ from tests.cli.command import eventually
 from tests.folding.agent import Agent, prose, small
 from tests.folding.processes import agent_at, proxying
 from tests.simulator.talk import Message, user
+from tests.store.servers import Server, server
 
 KEY = "sk-canary-key-7f3a"
 INSTRUCTIONS, SAID, RESULT, NAME = (f"canary-{what}-51c9" for what in ("rules", "said", "result", "name"))
 TEXTS = [INSTRUCTIONS, SAID, RESULT, NAME]
+SECRET = "a secret that all replicas have in common"
+_SPACES = ("folds", "messages", "lanes", "counts", "anchors")
 STORE = ("--store", "sqlite:///state.db", "--log-level", "debug")
 OLD, NEW = (f"{name}:{base64.b64encode(name.encode() * 4).decode()}" for name in ("old-key1", "new-key2"))
 
@@ -49,21 +55,70 @@ def begun() -> list[Message]:
     return [{"role": "system", "content": f"You look after the harbour. {INSTRUCTIONS}"}]
 
 
-def holds(home: Path, space: str) -> bool:
-    with closing(sqlite3.connect(f"file:{home}/state.db?mode=ro", uri=True)) as file:
-        return bool(file.execute("SELECT count(*) FROM facts WHERE space = ?", (space,)).fetchone()[0])
+class Shelf(Protocol):
+    """Where a conversation is kept, and what somebody finds there who has all of it."""
+
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+
+    @property
+    def env(self) -> Mapping[str, str]: ...
+
+    @property
+    def spaces(self) -> Sequence[str]: ...
+
+    def holds(self, space: str) -> bool: ...
+
+    def content(self) -> bytes: ...
 
 
-async def left_behind(home: Path) -> bytes:
+class File:
+    flags = STORE
+    env: Mapping[str, str] = {}
+    spaces = (*_SPACES, "server")
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def holds(self, space: str) -> bool:
+        with closing(sqlite3.connect(f"file:{self._home}/state.db?mode=ro", uri=True)) as file:
+            return bool(file.execute("SELECT count(*) FROM facts WHERE space = ?", (space,)).fetchone()[0])
+
+    def content(self) -> bytes:
+        return b"".join(path.read_bytes() for path in sorted(self._home.glob("state.db*")))
+
+
+class Dump:
+    env: Mapping[str, str] = {"TAILFOLD_SECRET": SECRET}
+    spaces = _SPACES
+
+    def __init__(self, valkey: Server) -> None:
+        self._valkey = valkey
+        self.flags = ("--store", valkey.url, "--log-level", "debug")
+        valkey.client.config_set("rdbcompression", "no")  # or nothing would be found in any case
+
+    def holds(self, space: str) -> bool:
+        return bool(self._valkey.client.keys(f"tailfold:*:{space}:*"))
+
+    def content(self) -> bytes:
+        self._valkey.client.save()
+        return b"".join(path.read_bytes() for path in self._valkey.folder.glob("*.rdb"))
+
+
+@pytest.fixture(params=["file", "dump"])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
+    if request.param == "file":
+        yield File(tmp_path)
+        return
+    with server() as valkey:
+        yield Dump(valkey)
+
+
+async def left_behind(shelf: Shelf) -> bytes:
     """Of every kind something, so that there is something to look through."""
-    for space in ("folds", "messages", "lanes", "counts", "anchors", "server"):
-        await asyncio.to_thread(eventually, partial(holds, home, space))
-    assert (home / "state.db-wal").exists()
-    return files(home)
-
-
-def files(home: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(home.glob("state.db*")))
+    for space in shelf.spaces:
+        await asyncio.to_thread(eventually, partial(shelf.holds, space))
+    return await asyncio.to_thread(shelf.content)
 
 
 async def own_errors(upstream: Simulator, agent: Agent) -> str:
@@ -89,35 +144,37 @@ async def own_errors(upstream: Simulator, agent: Agent) -> str:
 
 @pytest.mark.parametrize("keys", [OLD, None], ids=["encrypted", "as it is"])
 async def test_with_encryption_neither_key_nor_text_is_left_anywhere(
-    upstream: Simulator, tmp_path: Path, keys: str | None
+    upstream: Simulator, tmp_path: Path, shelf: Shelf, keys: str | None
 ) -> None:
     waiting = tmp_path / "my.yaml"
     waiting.write_text("timeouts: {idle: 0.2, first_byte: 0.5}\n")
     history = begun()
     async with (
-        proxying(upstream, tmp_path, *STORE, **sealed_by(keys)) as proxy,
+        proxying(upstream, tmp_path, *shelf.flags, **sealed_by(keys), **shelf.env) as proxy,
         agent_at(proxy, history, KEY, **{"X-Conversation-Id": NAME}) as agent,
     ):
         await talk(agent, 24)
         assert {"fold", "reuse"} & {answer.action for answer in agent.answers}
-        left = await left_behind(tmp_path)
+        left = await left_behind(shelf)
         async with agent.session.get(f"{proxy.url}/metrics") as answer:
             told = await answer.text()
         assert "tailfold_folds_total" in told
         assert await asyncio.to_thread(proxy.end) == 0
     async with (
-        proxying(upstream, tmp_path, *STORE, "--config", str(waiting), **sealed_by(keys)) as again,
+        proxying(
+            upstream, tmp_path, *shelf.flags, "--config", str(waiting), **sealed_by(keys), **shelf.env
+        ) as again,
         agent_at(again, []) as agent,
     ):
         told += await own_errors(upstream, agent)
         async with agent.session.get(f"{again.url}/metrics") as answer:
             told += await answer.text()
-        left += files(tmp_path)
+        left += shelf.content()
         assert await asyncio.to_thread(again.end) == 0
-    left += files(tmp_path)
+    left += shelf.content()
     logs = "".join(proxy.errors + again.errors)
     assert "fold_made" in logs
-    for secret in [KEY, *(keys or "").split(":")[1:]]:
+    for secret in [KEY, SECRET, *(keys or "").split(":")[1:]]:
         assert secret.encode() not in left
         assert secret not in told + logs
     for text in (INSTRUCTIONS, SAID, RESULT):
@@ -155,7 +212,7 @@ async def test_workers_share_what_is_encrypted(upstream: Simulator, tmp_path: Pa
             # A connection of its own for every turn, so that the turns go to both.
             async with agent_at(proxy, history, KEY, **{"X-Conversation-Id": NAME}) as agent:
                 await talk(agent, 1)
-        left = await left_behind(tmp_path)
+        left = await left_behind(File(tmp_path))
         assert await asyncio.to_thread(proxy.end) == 0
     assert "cannot be opened" not in "".join(proxy.errors)
     assert {text for text in TEXTS if text.encode() in left} == set()
