@@ -20,7 +20,7 @@ _KNOWN = frozenset({"ca", "verify", "tls", "sentinel_user", "sentinel_password"}
 
 
 class NotAnAddress(ValueError):
-    """The message is fit to be shown: it repeats no part of the URL but names of parameters."""
+    """The message is fit to be shown: it repeats no part of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class Address:
 
 
 def address_in(url: str) -> Address:
+    if not _is_text(url):
+        raise NotAnAddress("is not text that a server can be sent")
     scheme, _, rest = url.partition("://")
     rest, _, query = rest.partition("?")
     rest, _, path = rest.partition("/") if "@" not in rest else _behind_the_hosts(rest)
@@ -72,6 +74,15 @@ def address_in(url: str) -> Address:
     )
 
 
+def _is_text(url: str) -> bool:
+    """An environment may have bytes that are not."""
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _behind_the_hosts(rest: str) -> tuple[str, str, str]:
     """A password may have a slash in it."""
     userinfo, _, hosts = rest.rpartition("@")
@@ -84,9 +95,11 @@ def _parameters(query: str) -> dict[str, str]:
         said = parse_qs(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=16)
     except ValueError:
         raise NotAnAddress("what stands behind the ? should be name=value, joined by &") from None
-    if unknown := sorted(said.keys() - _KNOWN):
-        known = ", ".join(sorted(_KNOWN))
-        raise NotAnAddress(f"unknown behind the ?: {', '.join(unknown)[:100]}; known are {known}")
+    if said.keys() - _KNOWN:
+        # Not repeated: behind the ? of a password stands the rest of it.
+        raise NotAnAddress(
+            f"may have behind the ? only {', '.join(sorted(_KNOWN))}; a ? in a password is written %3F"
+        )
     return {name: values[-1] for name, values in said.items()}
 
 
@@ -105,9 +118,13 @@ def _path(scheme: str, path: str) -> tuple[str, int]:
         service, *parts = parts
     if scheme == "redis+cluster" and parts not in ([], ["0"]):
         raise NotAnAddress("a cluster has database 0 only")
-    if len(parts) > 1 or any(not part.isascii() or not part.isdigit() for part in parts):
+    if len(parts) > 1 or not all(_is_number(part) for part in parts):
         raise NotAnAddress("should end with the number of a database, such as /0")
     return service, int(parts[0]) if parts else 0
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5
 
 
 def _hosts(hosts: str, port: int) -> list[tuple[str, int]]:
@@ -123,6 +140,14 @@ def _host(text: str, port: int) -> tuple[str, int]:
         said = rest.removeprefix(":") if rest else ""
     else:
         host, _, said = text.partition(":")
-    if not host or (said and not (said.isascii() and said.isdigit() and 0 < int(said) < 65536)):
+    if not _is_host(host) or (said and not (_is_number(said) and 0 < int(said) < 65536)):
         raise NotAnAddress("should name hosts as host or host:port")
     return host, int(said) if said else port
+
+
+def _is_host(name: str) -> bool:
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(name) and name.isprintable() and " " not in name

@@ -8,7 +8,7 @@ from typing import Literal
 
 from proxy.ports import StoreUnavailable
 
-Reason = Literal["locked", "full", "readonly", "corrupt", "newer", "loading", "unavailable"]
+Reason = Literal["locked", "full", "readonly", "corrupt", "newer", "loading", "refused", "unavailable"]
 
 
 class Outage(StoreUnavailable):

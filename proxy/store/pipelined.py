@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from redis.exceptions import ConnectionError, NoScriptError
+
+from proxy.store.redis_asking import Asking, Command
 from proxy.store.redis_scripts import Script
 from proxy.tasks import Tasks
 
-Command = tuple[Any, ...]
-
 # Under way at one time: the next ones gather meanwhile, so that batches grow with the load.
 _MOST_UNDER_WAY = 4
+# What is larger takes another way, so that nobody else's answer waits behind it.
+LARGE = 512 * 1024
 
 
 class _Waiting(NamedTuple):
@@ -21,19 +25,15 @@ class _Waiting(NamedTuple):
 
 
 class Pipelined:
-    def __init__(self, client: Any, tasks: Tasks) -> None:
-        self._client = client
-        self._tasks = tasks
-        self._waiting: list[_Waiting] = []
-        self._under_way = 0
-        self._is_called = False
+    def __init__(self, asking: Asking, patient: Asking, tasks: Tasks) -> None:
+        """What is large goes through the patient one, as it takes its time even where all is well."""
+        self._usual = _Line(asking, tasks)
+        self._large = _Line(patient, tasks)
 
     async def ask(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers in order; an error that is the answer to one of them is among them."""
-        waiting = _Waiting(commands, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        self._call()
-        return await waiting.answers
+        """The answers in order, with an error in the place of one that there is not."""
+        line = self._large if _size(commands) > LARGE else self._usual
+        return await line.ask(commands)
 
     async def run(self, script: Script, key: bytes, *values: Any) -> Any:
         (answer,) = await self.run_all(script, [(key, *values)])
@@ -42,7 +42,7 @@ class Pipelined:
     async def run_all(self, script: Script, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
         """A script for several keys, with its text where a server has not seen it since its start."""
         answers = await self.ask([("EVALSHA", script.name, 1, *call) for call in calls])
-        unseen = [number for number, answer in enumerate(answers) if _is_unseen(answer)]
+        unseen = [number for number, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if unseen:
             again = await self.ask([("EVAL", script.text, 1, *calls[number]) for number in unseen])
             for number, answer in zip(unseen, again, strict=True):
@@ -51,8 +51,40 @@ class Pipelined:
             raise failure
         return answers
 
+    async def close(self) -> None:
+        """Whoever still waits is told that there is no answer."""
+        await self._usual.close()
+        await self._large.close()
+
+
+class _Line:
+    def __init__(self, asking: Asking, tasks: Tasks) -> None:
+        self._asking = asking
+        self._tasks = tasks
+        self._waiting: list[_Waiting] = []
+        self._under_way: set[asyncio.Task[list[Any]]] = set()
+        self._is_called = False
+        self._is_closed = False
+
+    async def ask(self, commands: Sequence[Command]) -> list[Any]:
+        if self._is_closed:
+            return _unanswered(commands)
+        waiting = _Waiting(commands, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._call()
+        return await waiting.answers
+
+    async def close(self) -> None:
+        self._is_closed = True
+        waiting, self._waiting = self._waiting, []
+        _tell(waiting, None)
+        for task in self._under_way:
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
     def _call(self) -> None:
-        if self._waiting and not self._is_called and self._under_way < _MOST_UNDER_WAY:
+        if self._waiting and not self._is_called and len(self._under_way) < _MOST_UNDER_WAY:
             self._is_called = True
             # Not now: whoever else asks in this turn of the event loop comes along.
             asyncio.get_running_loop().call_soon(self._send)
@@ -61,45 +93,30 @@ class Pipelined:
         self._is_called = False
         batch, self._waiting = [each for each in self._waiting if not each.answers.done()], []
         if batch:
-            self._under_way += 1
-            self._tasks.start(self._carried_out(batch), name="ask the shared store")
+            asked = self._asking.answers([command for each in batch for command in each.commands])
+            task = self._tasks.start(asked, name="ask the shared store")
+            self._under_way.add(task)
+            task.add_done_callback(partial(self._is_back, batch))
 
-    async def _carried_out(self, batch: Sequence[_Waiting]) -> None:
-        try:
-            answers = await self._answers([command for each in batch for command in each.commands])
-        except BaseException as failure:
-            _tell(batch, failure)
-            if not isinstance(failure, Exception):
-                raise
-        else:
-            start = 0
-            for each in batch:
-                end = start + len(each.commands)
-                if not each.answers.done():
-                    each.answers.set_result(answers[start:end])
-                start = end
-        finally:
-            self._under_way -= 1
-            self._call()
-
-    async def _answers(self, commands: Sequence[Command]) -> list[Any]:
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        return list(await pipeline.execute(raise_on_error=False))
+    def _is_back(self, batch: Sequence[_Waiting], task: asyncio.Task[list[Any]]) -> None:
+        self._under_way.discard(task)
+        failed = task.cancelled() or task.exception() is not None
+        _tell(batch, None if failed else task.result())
+        self._call()
 
 
-def _tell(batch: Sequence[_Waiting], failure: BaseException) -> None:
+def _tell(batch: Sequence[_Waiting], answers: list[Any] | None) -> None:
+    start = 0
     for each in batch:
-        if each.answers.done():
-            continue
-        if isinstance(failure, Exception):
-            each.answers.set_exception(failure)
-        else:
-            each.answers.cancel()
+        end = start + len(each.commands)
+        if not each.answers.done():
+            each.answers.set_result(_unanswered(each.commands) if answers is None else answers[start:end])
+        start = end
 
 
-def _is_unseen(answer: Any) -> bool:
-    from redis.exceptions import NoScriptError
+def _unanswered(commands: Sequence[Command]) -> list[Any]:
+    return [ConnectionError("nobody was asked")] * len(commands)
 
-    return isinstance(answer, NoScriptError)
+
+def _size(commands: Sequence[Command]) -> int:
+    return sum(len(part) for command in commands for part in command if type(part) is bytes)

@@ -7,41 +7,25 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import contextmanager
 from typing import Any
 
-from redis.exceptions import (
-    BusyLoadingError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-)
-
 from proxy.ports import HOMED, Space
 from proxy.settings.redis_address import Address
 from proxy.store import envelope
 from proxy.store.entries import Entry
-from proxy.store.outage import Outage, Reason
-from proxy.store.pipelined import Command, Pipelined
+from proxy.store.pipelined import Pipelined
+from proxy.store.redis_asking import TROUBLE, Command
 from proxy.store.redis_clients import Clients, clients_for
-from proxy.store.redis_keys import by_key, place_of
+from proxy.store.redis_keys import bound, by_key, place_of
 from proxy.store.redis_listing import RedisListing, is_of_another_kind
+from proxy.store.redis_outage import outage_from
 from proxy.store.redis_scripts import CLAIM, DROP, PUT_FIELDS, PUT_NEW, PUT_VALUE, RELEASE
 from proxy.tasks import Tasks
 
-# Connections of one process: what is asked for at once goes over one of them.
+# Connections of one process to one server: what is asked for at once goes over one of them.
 _CONNECTIONS = 16
+_PATIENCE = 10.0  # seconds for what is large; whoever waits for it has a limit of its own
 _LONGEST_CLAIM = 3_600_000  # milliseconds; what says more is not one
 _LONGEST = 10**14  # milliseconds that a server can reckon with
 _MOST_KEYS = 1_000  # in one command
-
-_FULL = "OOM "
-# Whatever an unreachable, ailing or unwilling server makes of a call.
-TROUBLE = (RedisError, RedisClusterException, OSError, TimeoutError)
-_REFUSALS: tuple[tuple[type[RedisError], Reason], ...] = (
-    (BusyLoadingError, "loading"),
-    (ReadOnlyError, "readonly"),
-    (OutOfMemoryError, "full"),
-)
 
 
 def _unheard(_count: int) -> None:
@@ -54,6 +38,7 @@ class RedisStore:
     def __init__(
         self,
         clients: Clients,
+        patient: Clients,
         tasks: Tasks,
         *,
         ahead: float = 0.0,
@@ -61,7 +46,8 @@ class RedisStore:
         on_foreign: Callable[[int], None] = _unheard,
     ) -> None:
         self._clients = clients
-        self._server = Pipelined(clients.asked, tasks)
+        self._patient = patient
+        self._server = Pipelined(clients.asking, patient.asking, tasks)
         self._listing = RedisListing(clients.asked, self._server, self._now, ahead)
         self._ahead = ahead  # seconds that the server's clock is ahead of ours
         self._clock = clock
@@ -77,14 +63,17 @@ class RedisStore:
         clock: Callable[[], float] = time.time,
         on_foreign: Callable[[int], None] = _unheard,
     ) -> RedisStore:
-        clients = clients_for(address, timeout=timeout, connections=_CONNECTIONS)
+        clients, patient = (
+            clients_for(address, timeout=timeout, patience=patience, connections=_CONNECTIONS)
+            for patience in (timeout, max(timeout, _PATIENCE))
+        )
         try:
             with _trouble_told():
                 ahead = await _servers_time(clients.asked) - clock()
         except BaseException:
-            await closed(clients)
+            await clients.close()
             raise
-        return cls(clients, tasks, ahead=ahead, clock=clock, on_foreign=on_foreign)
+        return cls(clients, patient, tasks, ahead=ahead, clock=clock, on_foreign=on_foreign)
 
     @property
     def client(self) -> Any:
@@ -98,7 +87,7 @@ class RedisStore:
         now, found = self._now(), dict[bytes, bytes]()
         foreign = 0
         for key, stored in await self._stored(tenant, space, keys):
-            value = envelope.opened(key, stored, now)
+            value = envelope.opened(bound(tenant, space, key), stored, now)
             if value is not None:
                 found[key] = value
             elif not envelope.is_over(stored, now):
@@ -110,12 +99,14 @@ class RedisStore:
     async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
         if not values:
             return
-        expires, lasting = self._until(ttl)
-        sealed = {key: envelope.sealed(key, value, expires) for key, value in values.items()}
+        now, (expires, lasting) = self._now(), self._until(ttl)
+        sealed = {
+            key: envelope.sealed(bound(tenant, space, key), value, expires) for key, value in values.items()
+        }
         with _trouble_told():
             if space in HOMED:
                 calls = [
-                    (place, lasting, *(each for key in keys for each in (_field(key), sealed[key])))
+                    (place, lasting, now, *(each for key in keys for each in (_field(key), sealed[key])))
                     for place, keys in by_key(tenant, space, values).items()
                 ]
                 await self._server.run_all(PUT_FIELDS, calls)
@@ -130,12 +121,13 @@ class RedisStore:
         expires, lasting = self._until(ttl)
         place, field = place_of(tenant, space, key)
         where = () if field is None else (field,)
-        said = (envelope.header(expires), envelope.body(key, value), self._now())
+        name = bound(tenant, space, key)
+        said = (envelope.header(expires), envelope.body(name, value), self._now())
         with _trouble_told():
             while True:
                 until = envelope.NEVER if expires is None else expires
                 stored = await self._server.run(PUT_NEW, place, *said, until, lasting, *where)
-                if (winner := envelope.opened(key, stored, 0)) is not None:
+                if (winner := envelope.opened(name, stored, 0)) is not None:
                     return winner
                 # It looks like one of ours and is not: nobody can use it, so it makes way.
                 self._on_foreign(1)
@@ -154,7 +146,7 @@ class RedisStore:
 
     async def claim(self, tenant: bytes, key: bytes, holder: bytes, *, ttl: float) -> bool:
         expires, lasting = self._until(ttl)
-        said = (envelope.header(expires), envelope.body(key, holder))
+        said = (envelope.header(expires), envelope.body(bound(tenant, Space.CLAIMS, key), holder))
         place = place_of(tenant, Space.CLAIMS, key).key
         with _trouble_told():
             return bool(await self._server.run(CLAIM, place, *said, self._now(), lasting, _LONGEST_CLAIM))
@@ -162,7 +154,7 @@ class RedisStore:
     async def release(self, tenant: bytes, key: bytes, holder: bytes) -> None:
         with _trouble_told():
             place = place_of(tenant, Space.CLAIMS, key).key
-            await self._server.run(RELEASE, place, envelope.body(key, holder))
+            await self._server.run(RELEASE, place, envelope.body(bound(tenant, Space.CLAIMS, key), holder))
 
     async def entries(self) -> AsyncIterator[Entry]:
         with _trouble_told():
@@ -175,7 +167,9 @@ class RedisStore:
             return await clear(spaces)
 
     async def close(self) -> None:
-        await closed(self._clients)
+        await self._server.close()
+        await self._clients.close()
+        await self._patient.close()
 
     async def _stored(
         self, tenant: bytes, space: Space, keys: Sequence[bytes]
@@ -230,29 +224,10 @@ def _trouble_told() -> Iterator[None]:
     try:
         yield
     except TROUBLE as error:
-        raise _outage(error) from None  # its own text may quote a command
-
-
-def _outage(error: Exception) -> Outage:
-    for kind, reason in _REFUSALS:
-        if isinstance(error, kind):
-            return Outage(reason, f"the server says it is {reason}")
-    if str(error).startswith(_FULL):
-        return Outage("full", "the server has no memory left")
-    if isinstance(error, ResponseError):
-        return Outage("unavailable", f"the server answers {str(error).partition(' ')[0][:32]}")
-    return Outage("unavailable", f"the server cannot be asked ({type(error).__name__})")
+        raise outage_from(error) from None  # its own text may quote a command
 
 
 async def _servers_time(client: Any) -> float:
     told = await client.time()
     seconds, micros = next(iter(told.values())) if isinstance(told, dict) else told
     return int(seconds) + int(micros) / 1e6
-
-
-async def closed(clients: Clients) -> None:
-    for client in (clients.asked, *clients.others):
-        try:
-            await client.aclose()
-        except TROUBLE:
-            pass  # it is gone already

@@ -6,7 +6,13 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
 from proxy.settings.redis_address import Address
+from proxy.store.redis_asking import TROUBLE, Asking, ManyServers, OneServer
 
 
 class Clients(NamedTuple):
@@ -15,25 +21,38 @@ class Clients(NamedTuple):
     asked: Any
     others: Sequence[Any] = ()
 
+    @property
+    def asking(self) -> Asking:
+        return ManyServers(self.asked) if isinstance(self.asked, RedisCluster) else OneServer(self.asked)
 
-def clients_for(address: Address, *, timeout: float, connections: int) -> Clients:
-    """A client that never tries again by itself and never waits longer than `timeout`: whoever asks has
-    other ways to go. Nothing is sent yet.
+    async def close(self) -> None:
+        for client in (self.asked, *self.others):
+            try:
+                await client.aclose()
+            except TROUBLE:
+                pass  # it is gone already
+
+
+def clients_for(address: Address, *, timeout: float, patience: float, connections: int) -> Clients:
+    """A client that never tries again by itself: whoever asks has other ways to go. It connects within
+    `timeout` and waits no longer than `patience` for an answer. Nothing is sent yet.
     """
-    from redis.asyncio import Redis, RedisCluster, Sentinel  # costs start-up time that others need not pay
-    from redis.asyncio.cluster import ClusterNode
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
-    common: dict[str, Any] = {
-        "username": address.user,
-        "password": address.password,
+    quick: dict[str, Any] = {
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),
+        # Of the newer protocol we need nothing, and with it the library no longer sees before it asks that a
+        # connection was cut.
+        "protocol": 2,
+        **_tls(address),
+    }
+    common: dict[str, Any] = {
+        **quick,
+        "username": address.user,
+        "password": address.password,
+        "socket_timeout": patience,
         "socket_keepalive": True,
         "client_name": "tailfold",
-        **_tls(address),
     }
     if address.is_cluster:
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
@@ -41,8 +60,7 @@ def clients_for(address: Address, *, timeout: float, connections: int) -> Client
     common |= {"db": address.database, "max_connections": connections}
     if address.is_sentinel:
         theirs = {"username": address.sentinel_user, "password": address.sentinel_password}
-        others = {"socket_timeout": timeout, "socket_connect_timeout": timeout, **_tls(address)}
-        sentinel = Sentinel(list(address.hosts), sentinel_kwargs=theirs | others)  # type: ignore[no-untyped-call]
+        sentinel = Sentinel(list(address.hosts), sentinel_kwargs=theirs | quick)  # type: ignore[no-untyped-call]
         return Clients(sentinel.master_for(address.service, **common), sentinel.sentinels)
     ((host, port),) = address.hosts
     return Clients(Redis(host=host, port=port, **common))

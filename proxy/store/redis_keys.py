@@ -54,6 +54,11 @@ def named(name: bytes) -> Named | None:
         return None
 
 
+def bound(tenant: bytes, space: Space, key: bytes) -> bytes:
+    """What the checksum of a value covers beside it, so that it is good in its own place only."""
+    return b"%b%b:%b:%b" % (_PREFIX, space.encode(), tenant, key)
+
+
 def _hash(tenant: bytes, space: Space, home: bytes) -> bytes:
     return b"%b%b:{%b:%b}" % (_PREFIX, space.encode(), _text(tenant), _text(home))
 

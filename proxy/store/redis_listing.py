@@ -11,8 +11,9 @@ from redis.exceptions import ResponseError
 from proxy.ports import HOMED, Space
 from proxy.store import envelope
 from proxy.store.entries import Entry
-from proxy.store.pipelined import Command, Pipelined
-from proxy.store.redis_keys import ALL, Named, named
+from proxy.store.pipelined import Pipelined
+from proxy.store.redis_asking import Command
+from proxy.store.redis_keys import ALL, Named, bound, named
 from proxy.store.redis_scripts import DROP
 
 _NAMES = 500  # looked at by the server in one step
@@ -114,7 +115,10 @@ def _entries(found: _Found, now: int, ahead: float) -> list[Entry]:
     tenant, space, home = found.where
     if space is Space.CLAIMS:
         return []
-    opened = {field: envelope.opened(home + field, stored, now) for field, stored in found.fields.items()}
+    opened = {
+        field: envelope.opened(bound(tenant, space, home + field), stored, now)
+        for field, stored in found.fields.items()
+    }
     return [
         Entry(tenant, space, home + field, value, _until(found.fields[field], ahead))
         for field, value in opened.items()

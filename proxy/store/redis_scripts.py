@@ -24,6 +24,14 @@ local function ours(kind)
   if is ~= 'none' and is ~= kind then redis.call('DEL', K) end
 end
 """
+# As envelopes begin: until when one holds, and whether it is for good.
+_ENVELOPES = """
+local GOOD = '\\2\\0\\32\\0\\0\\0\\0\\0\\0'
+local function for_good(value) return string.sub(value, 1, 9) == GOOD end
+local function is_over(value, now)
+  return #value >= 13 and string.byte(value, 1) == 1 and struct.unpack('>I8', value, 2) <= now
+end
+"""
 _LASTING = """
 local function last(ttl, left)
   if ttl < 0 then redis.call('PERSIST', K)
@@ -31,16 +39,23 @@ local function last(ttl, left)
 end
 """
 
-# ttl, then field and value in turn. What is kept for good stays as it is.
+# ttl, now, then field and value in turn. What is kept for good stays as it is.
+#
+# A hash that is always in use never expires as a whole, and not every server can let single fields expire. So
+# with every put a few are looked at, and those that are over go.
 PUT_FIELDS = Script(
     _OURS
+    + _ENVELOPES
     + _LASTING
     + """
 ours('hash')
-local left = redis.call('PTTL', K)
-for i = 2, #ARGV, 2 do
+local left, now = redis.call('PTTL', K), tonumber(ARGV[2])
+for i = 3, #ARGV, 2 do
   local there = redis.call('HGET', K, ARGV[i])
-  if not (there and string.byte(there, 1) == 2) then redis.call('HSET', K, ARGV[i], ARGV[i + 1]) end
+  if not (there and for_good(there)) then redis.call('HSET', K, ARGV[i], ARGV[i + 1]) end
+end
+for _, field in ipairs(redis.call('HRANDFIELD', K, 4)) do
+  if is_over(redis.call('HGET', K, field), now) then redis.call('HDEL', K, field) end
 end
 last(tonumber(ARGV[1]), left)
 return 1
@@ -49,10 +64,11 @@ return 1
 
 PUT_VALUE = Script(
     _OURS
+    + _ENVELOPES
     + """
 ours('string')
 local there = redis.call('GET', K)
-if there and string.byte(there, 1) == 2 then return 0 end
+if there and for_good(there) then return 0 end
 local ttl = tonumber(ARGV[1])
 if ttl < 0 then redis.call('SET', K, ARGV[2]) else redis.call('SET', K, ARGV[2], 'PX', ttl) end
 return 1

@@ -16,7 +16,7 @@ from proxy.cli.doctor.finding import Finding, fails
 from proxy.cli.doctor.redis_facts import Server, findings_of
 from proxy.settings import Settings, masked
 from proxy.settings.redis_address import Address, address_in
-from proxy.store.redis import TROUBLE, closed
+from proxy.store.redis_asking import TROUBLE
 from proxy.store.redis_clients import clients_for
 from proxy.tasks import Tasks
 
@@ -33,13 +33,15 @@ class _Ask(Protocol):
 
 async def check(settings: Settings, tasks: Tasks) -> list[Finding]:
     address = address_in(settings.store_url)
-    clients = clients_for(address, timeout=round_trip.PATIENCE, connections=_CONNECTIONS)
+    clients = clients_for(
+        address, timeout=round_trip.PATIENCE, patience=round_trip.PATIENCE, connections=_CONNECTIONS
+    )
     try:
         servers = await _servers(clients.asked, address)
     except TROUBLE as trouble:
         return [unreachable(masked(settings.store_url), trouble)]
     finally:
-        await closed(clients)
+        await clients.close()
     return [await round_trip.check(settings, tasks), *findings_of(servers, as_cluster=address.is_cluster)]
 
 
