@@ -32,6 +32,7 @@ _CODES: dict[str, tuple[Reason, str]] = {
     "MISCONF": ("readonly", "the server cannot save its data and takes nothing in"),
     "NOREPLICAS": ("readonly", "the server has too few replicas and takes nothing in"),
 }
+_NOT_FOR_US = ("unknown command", "ACL failure in script")
 # Of what a server says no more is repeated: it may quote a key or a value.
 _NEEDED = frozenset(
     {
@@ -86,7 +87,7 @@ def _told(error: BaseException) -> Outage | None:
     code = error.status_code or str(error).partition(" ")[0]
     if code in _CODES:
         return Outage(*_CODES[code])
-    if isinstance(error, NoPermissionError) or str(error).startswith("unknown command"):
+    if isinstance(error, NoPermissionError) or str(error).startswith(_NOT_FOR_US):
         return Outage("refused", f"the server does not let us use {_command_in(error)}")
     return Outage("unavailable", f"the server answers {code}" if code.isupper() else "the server answers ERR")
 

@@ -1,22 +1,5 @@
-"""Real servers, started for the first test that needs one."""
+"""The same servers as for the stores alone."""
 
-from __future__ import annotations
+from tests.store.conftest import servers, valkey
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.store.servers import Server, Servers, server
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with Servers() as started:
-        yield started
-
-
-@pytest.fixture
-def valkey() -> Iterator[Server]:
-    """One of its own, which the test may kill."""
-    with server() as one:
-        yield one
+__all__ = ["servers", "valkey"]

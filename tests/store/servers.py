@@ -69,6 +69,12 @@ class Server:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self, *more: str) -> Server:
+        self.launch(*more)
+        until(self.client.ping, "the server answers")
+        return self
+
+    def launch(self, *more: str) -> None:
+        """Without waiting until it answers."""
         config = self.folder / "own.conf"
         if self._sentinel:
             config.touch()
@@ -81,11 +87,19 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        until(self.client.ping, "the server answers")
-        return self
 
     def flush(self) -> None:
         self.client.flushall()
+
+    def connections(self) -> list[str]:
+        """Of Tailfolds, each by its id."""
+        return [each["id"] for each in self.client.client_list() if each["name"] == "tailfold"]
+
+    def cut(self) -> None:
+        """All connections of Tailfolds, as an idle timeout or a restart does."""
+        for number in self.connections():
+            self.client.client_kill_filter(_id=number)
+        until(lambda: not self.connections(), "nobody is connected")
 
     def kill(self) -> None:
         if self._process is not None:
@@ -131,7 +145,7 @@ class Watched:
         for name, value in (("down-after-milliseconds", 500), ("failover-timeout", 3000)):
             ask("SENTINEL", "SET", "mymaster", name, value)
         until(lambda: _has_followed(self.replica), "a replica")
-        until(lambda: _told(ask("SENTINEL", "MASTER", "mymaster")).get("num-slaves") == "1", "it is seen")
+        until(lambda: told(ask("SENTINEL", "MASTER", "mymaster")).get("num-slaves") == "1", "it is seen")
 
     @property
     def url(self) -> str:
@@ -159,7 +173,7 @@ class Cluster:
         until(lambda: all(_known(node) == 6 for node in self.nodes), "all nodes know each other")
         for master, replica in zip(masters, replicas, strict=True):
             _follow(replica, master)
-        until(lambda: all(_is_whole(node) for node in self.nodes), "the cluster is whole")
+        until(lambda: all(is_whole(node) for node in self.nodes), "the cluster is whole")
         until(lambda: all(_has_followed(node) for node in replicas), "replicas follow")
 
     @property
@@ -215,6 +229,10 @@ class Servers:
         one.flush()
         return one.url
 
+    def started(self, kind: str) -> Any:
+        """The server, or the servers, that were started for this kind."""
+        return self._started[kind]
+
 
 async def off_loop(act: Callable[[], Any]) -> Any:
     """What talks to a server of its own accord must not hold up the proxies of the test."""
@@ -226,7 +244,7 @@ def _kept(stack: ExitStack, made: Server) -> Server:
     return made.start()
 
 
-def _told(answer: Any) -> dict[str, str]:
+def told(answer: Any) -> dict[str, str]:
     pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
     return {_text(name): _text(value) for name, value in pairs}
 
@@ -249,7 +267,7 @@ def _known(node: Server) -> int:
     return int(_cluster_info(node)["cluster_known_nodes"])
 
 
-def _is_whole(node: Server) -> bool:
+def is_whole(node: Server) -> bool:
     return _cluster_info(node)["cluster_state"] == "ok"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -43,13 +43,6 @@ def made(kind: str, folder: Path, clock: Clock, tasks: Tasks) -> Store:
     if kind == "guarded sqlite":
         return GuardedStore(opened, tasks, url="sqlite:///state.db", fallback=fallback, time_limit=PATIENCE)
     return GuardedStore(never_opens, tasks, url="sqlite:///state.db", fallback=fallback)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    """Started for the first test that needs one of them."""
-    with Servers() as started:
-        yield started
 
 
 @pytest.fixture(params=KINDS + SHARED)
