@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from redis.asyncio.cluster import ClusterNode, PipelineCommand, RedisCluster
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -29,7 +30,14 @@ Command = tuple[Any, ...]
 
 # Whatever an unreachable, ailing or unwilling server makes of a call; UnicodeError: no name of a host.
 TROUBLE = (RedisError, RedisClusterException, OSError, TimeoutError, UnicodeError)
-_SAID_BY_A_SERVER = (AuthenticationError, AuthorizationError, BusyLoadingError, MaxConnectionsError)
+# Asking again would not help; the library takes them for connections that were cut.
+_FINAL = (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    MasterNotFoundError,
+    MaxConnectionsError,
+)
 
 
 class Asking(Protocol):
@@ -140,4 +148,4 @@ def _key_of(command: Command) -> bytes:
 
 
 def _is_cut(answer: Any) -> bool:
-    return isinstance(answer, ConnectionError) and not isinstance(answer, _SAID_BY_A_SERVER)
+    return isinstance(answer, ConnectionError) and not isinstance(answer, _FINAL)

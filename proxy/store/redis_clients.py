@@ -12,6 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from proxy.settings.redis_address import Address
+from proxy.store.outage import Outage
 from proxy.store.redis_asking import TROUBLE, Asking, ManyServers, OneServer
 
 
@@ -44,6 +45,7 @@ def clients_for(address: Address, *, timeout: float, patience: float, connection
         # Of the newer protocol we need nothing, and with it the library no longer sees before it asks that a
         # connection was cut.
         "protocol": 2,
+        "driver_info": None,  # two commands less for each connection
         **_tls(address),
     }
     common: dict[str, Any] = {
@@ -69,9 +71,19 @@ def clients_for(address: Address, *, timeout: float, patience: float, connection
 def _tls(address: Address) -> dict[str, Any]:
     if not address.tls:
         return {}
+    if address.ca is not None:
+        _read(address.ca)
     return {
         "ssl": True,
         "ssl_ca_certs": address.ca,
         "ssl_cert_reqs": ssl.CERT_REQUIRED if address.verify else ssl.CERT_NONE,
         "ssl_check_hostname": address.verify,
     }
+
+
+def _read(ca: str) -> None:
+    """The library would read it for each connection, and not say what is wrong with it."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca)
+    except OSError:
+        raise Outage("refused", "the file that ca= names has no certificates that can be read") from None

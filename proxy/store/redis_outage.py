@@ -6,6 +6,7 @@ import re
 import ssl
 from collections.abc import Iterator
 
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -79,6 +80,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _told(error: BaseException) -> Outage | None:
+    if isinstance(error, MasterNotFoundError):
+        if AuthenticationError.__name__ in str(error):  # all that is left of what each of them has said
+            return Outage("refused", "no Sentinel accepts the user or the password")
+        return Outage("unavailable", "no Sentinel names a master")
     for kind, reason, message in _KINDS:
         if isinstance(error, kind):
             return Outage(reason, message)

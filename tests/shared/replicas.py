@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,22 +23,30 @@ SYSTEM: Message = {"role": "system", "content": "You look after the harbour."}
 
 @dataclass(slots=True)
 class Wire:
-    """Between a replica and its store: it counts the questions, and can be cut."""
+    """Between a replica and its store: it counts the questions, can be cut, and can hold up what is large."""
 
     port: int
     questions: int = 0
     whole: bool = True
+    most_at_once: int | None = None  # bytes of a connection that pass while the gate is shut
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    tls: ssl.SSLContext | None = None  # of the end that is turned to the replica
     _server: asyncio.Server | None = None
     _ends: set[asyncio.StreamWriter] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def url(self) -> str:
+        return f"redis{'s' if self.tls else ''}://127.0.0.1:{self.near_port}/0"
+
+    @property
+    def near_port(self) -> int:
         assert self._server is not None
-        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._joined, "127.0.0.1", 0, ssl=self.tls)
 
     async def close(self) -> None:
         assert self._server is not None
@@ -65,9 +74,13 @@ class Wire:
     async def _carry(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counts: bool
     ) -> None:
+        passed = 0
         try:
-            while data := await reader.read(2**20):
+            while data := await reader.read(2**16):
                 self.questions += counts
+                passed += len(data)
+                if counts and self.most_at_once is not None and passed > self.most_at_once:
+                    await self.gate.wait()
                 writer.write(data)
                 await writer.drain()
         except ConnectionError:
@@ -131,8 +144,8 @@ async def replicas(
 
 
 @asynccontextmanager
-async def wire(port: int) -> AsyncIterator[Wire]:
-    one = Wire(port)
+async def wire(port: int, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Wire]:
+    one = Wire(port, tls=tls)
     await one.start()
     try:
         yield one

@@ -253,7 +253,7 @@ async def test_one_server_down_takes_nothing_from_the_others_and_its_replica_is_
 
 
 async def test_a_frozen_server_is_asked_once_and_leaves_the_others_their_answers(servers: Servers) -> None:
-    async with asking(servers.empty("cluster"), timeout=0.3) as what:
+    async with asking(servers.empty("cluster"), timeout=1.0) as what:
         await fill(what)
         frozen, *_ = servers.started("cluster").nodes
         frozen.freeze()
