@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from proxy.ports import HOME_SIZE, Space
@@ -14,6 +16,7 @@ from proxy.store.redis_clients import clients_for
 from proxy.store.redis_keys import place_of
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE
+from tests.store.servers import Cluster, Server, Watched
 
 ALICE = b"alice" * 6
 HOMES = [bytes([number]) * HOME_SIZE for number in range(48)]  # on every server of a cluster some
@@ -37,6 +40,26 @@ async def asking(url: str, *, timeout: float = PATIENCE) -> AsyncIterator[Asking
         yield clients.asking
     finally:
         await clients.close()
+
+
+def nodes_of(one: Server | Watched | Cluster) -> Sequence[Server]:
+    """Those that take values in."""
+    if isinstance(one, Cluster):
+        return one.nodes
+    return [one.master if isinstance(one, Watched) else one]
+
+
+def as_the_docs_say(url: str, nodes: Sequence[Server], more: str = "") -> str:
+    """The URL for a user who may do nothing but what docs/storage.md says is needed."""
+    text = (Path(__file__).parent.parent.parent / "docs/storage.md").read_text()
+    said = re.search(r"^ACL SETUSER tailfold (on >password .*)$", text, re.MULTILINE)
+    assert said is not None
+    for rule in more.split():
+        assert f"{rule} " in text or f"{rule}`" in text, rule
+    for node in nodes:
+        node.client.execute_command("ACL", "LOG", "RESET")
+        node.client.execute_command("ACL", "SETUSER", "tailfold", "reset", *said[1].split(), *more.split())
+    return url.replace("://", "://tailfold:password@")
 
 
 def place(home: bytes, name: bytes = b"k", space: Space = Space.FOLDS) -> bytes:

@@ -22,12 +22,13 @@ from proxy.store.sealed import SealedStore
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE, Clock, never_opens
+from tests.store.reaching import as_the_docs_say
 from tests.store.servers import Servers
 
 ALICE, BOB = b"alice" * 6, b"bob" * 10
 KEYS = Keyring({"k1": b"1" * 32})
 KINDS = ["memory", "sqlite", "sealed sqlite", "folder", "guarded sqlite", "guarded and broken"]
-SHARED = ["valkey", "sentinel", "cluster", "sealed valkey", "guarded valkey"]
+SHARED = ["valkey", "sentinel", "cluster", "sealed valkey", "guarded valkey", "limited valkey"]
 
 
 @pytest.fixture
@@ -69,7 +70,10 @@ async def store(
 
 
 async def shared(kind: str, servers: Servers, clock: Clock, tasks: Tasks) -> Store:
-    address = address_in(servers.empty("valkey" if "valkey" in kind else kind))
+    url = servers.empty("valkey" if "valkey" in kind else kind)
+    if kind.startswith("limited"):
+        url = as_the_docs_say(url, [servers.started("valkey")])
+    address = address_in(url)
 
     async def opened() -> RedisStore:
         return await RedisStore.open(address, tasks, timeout=PATIENCE, clock=clock)

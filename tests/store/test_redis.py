@@ -19,7 +19,7 @@ from proxy.store.redis_keys import place_of
 from proxy.tasks import Tasks
 from tests.shared.replicas import wire
 from tests.store.doubles import FOREVER, PATIENCE, Clock
-from tests.store.reaching import ALICE, HOMES, keep, kept, place, reached
+from tests.store.reaching import ALICE, HOMES, as_the_docs_say, keep, kept, nodes_of, place, reached
 from tests.store.servers import Server, Servers, off_loop, until
 
 BOB = b"bob" * 10
@@ -259,26 +259,12 @@ async def test_a_full_server_keeps_nothing_of_what_it_refuses(valkey: Server) ->
         assert valkey.client.hlen(place(HOMES[0])) == 1
 
 
-# Beside what every connection needs: `docs/storage.md` says so.
-NEEDED = (
-    "+get +set +del +type +pttl +pexpire +persist +hget +hset +hdel +hmget +hrandfield "
-    "+eval +evalsha +time +client|setname"
-)
-
-
 @pytest.mark.parametrize("kind", ["valkey", "cluster"])
-async def test_a_user_who_may_do_what_the_docs_say_can_do_all_that_requests_need(
-    servers: Servers, kind: str
-) -> None:
-    url = servers.empty(kind)
-    one = servers.started(kind)
+async def test_a_user_who_may_do_what_the_docs_say_is_denied_nothing(servers: Servers, kind: str) -> None:
+    url, nodes = servers.empty(kind), nodes_of(servers.started(kind))
     more = "+asking +cluster|slots +command" if kind == "cluster" else "+select"
-    for node in [one] if kind == "valkey" else one.nodes:
-        rules = f"on >hunter2 ~tailfold:1:* -@all {NEEDED} {more}".split()
-        node.client.execute_command("ACL", "SETUSER", "tailfold", "reset", *rules)
-    database = "/3" if kind == "valkey" else ""
-    url = url.replace("://", "://tailfold:hunter2@").removesuffix("/0") + database
-    async with reached(url) as store:
+    limited = as_the_docs_say(url.removesuffix("/0") + ("/3" if kind == "valkey" else ""), nodes, more)
+    async with reached(limited) as store:
         values = {home + b"k": home for home in HOMES}
         for space in Space:
             await store.put(ALICE, space, values, ttl=FOREVER)
@@ -289,10 +275,22 @@ async def test_a_user_who_may_do_what_the_docs_say_can_do_all_that_requests_need
             assert await store.get(ALICE, space, list(values)) == {}
         assert await store.claim(ALICE, b"work", b"me", ttl=10)
         await store.release(ALICE, b"work", b"me")
-    for node in [one] if kind == "valkey" else one.nodes:
-        denied = {entry[b"object"] for entry in _denials(node)}
-        assert not denied, denied
-        node.client.acl_deluser("tailfold")
+    assert [entry for node in nodes for entry in _denials(node)] == []
+
+
+async def test_a_user_needs_what_the_docs_say_for_listing_and_for_sentinels(servers: Servers) -> None:
+    limited = as_the_docs_say(servers.empty("valkey"), [servers.started("valkey")], "+scan +hgetall")
+    async with reached(limited) as store:
+        await keep(store)
+        assert [entry.value async for entry in store.entries()] == [b"v"]
+    url, one = servers.empty("sentinel"), servers.started("sentinel")
+    limited = as_the_docs_say(url, [one.master], "")
+    one.sentinel.client.execute_command(
+        "ACL", "SETUSER", "s", *["reset", "on", ">s", "-@all", "+sentinel|masters"]
+    )
+    async with reached(limited + "?sentinel_user=s&sentinel_password=s") as store:
+        await keep(store)
+        assert await kept(store) == b"v"
 
 
 def _denials(node: Server) -> list[dict[bytes, Any]]:
