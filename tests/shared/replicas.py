@@ -28,6 +28,7 @@ class Wire:
     port: int
     questions: int = 0
     whole: bool = True
+    cuts: int = 0  # so many questions are met by hanging up
     most_at_once: int | None = None  # bytes of a connection that pass while the gate is shut
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     tls: ssl.SSLContext | None = None  # of the end that is turned to the replica
@@ -51,6 +52,7 @@ class Wire:
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
+        self.gate.set()
         self.cut()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -78,6 +80,9 @@ class Wire:
         try:
             while data := await reader.read(2**16):
                 self.questions += counts
+                if counts and self.cuts:
+                    self.cuts -= 1
+                    break
                 passed += len(data)
                 if counts and self.most_at_once is not None and passed > self.most_at_once:
                     await self.gate.wait()

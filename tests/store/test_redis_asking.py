@@ -11,6 +11,7 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from proxy.store.redis_asking import Asking
+from tests.shared.replicas import wire
 from tests.store.doubles import PATIENCE
 from tests.store.reaching import HOMES, asking, keep, kept, place, reached
 from tests.store.servers import (
@@ -120,6 +121,19 @@ async def test_neither_are_the_connections_of_a_cluster(servers: Servers) -> Non
         await asyncio.gather(*(ask(what, key) for key in KEYS[:8]))
         for node in servers.started("cluster").nodes:
             node.cut()
+        assert await ask(what, *KEYS) == KEYS
+
+
+async def test_a_question_whose_connection_is_cut_is_asked_once_more_and_not_twice(servers: Servers) -> None:
+    servers.empty("valkey")
+    async with wire(servers.started("valkey").port) as rough, asking(rough.url) as what:
+        await fill(what)
+        rough.cuts = 1
+        assert await ask(what, *KEYS) == KEYS
+        rough.cuts = 2
+        answers = await ask(what, *KEYS)
+        assert all(isinstance(answer, ConnectionError) for answer in answers)
+        assert rough.cuts == 0
         assert await ask(what, *KEYS) == KEYS
 
 
