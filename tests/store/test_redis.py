@@ -279,10 +279,14 @@ async def test_a_user_who_may_do_what_the_docs_say_is_denied_nothing(servers: Se
 
 
 async def test_a_user_needs_what_the_docs_say_for_listing_and_for_sentinels(servers: Servers) -> None:
-    limited = as_the_docs_say(servers.empty("valkey"), [servers.started("valkey")], "+scan +hgetall")
+    limited = as_the_docs_say(
+        servers.empty("valkey"), [servers.started("valkey")], "+scan +hgetall +hlen +unlink"
+    )
     async with reached(limited) as store:
         await keep(store)
         assert [entry.value async for entry in store.entries()] == [b"v"]
+        assert await store.clear(list(Space), only_expired=True) == 0
+        assert await store.clear(list(Space), only_expired=False) == 1
     url, one = servers.empty("sentinel"), servers.started("sentinel")
     limited = as_the_docs_say(url, [one.master], "")
     one.sentinel.client.execute_command(

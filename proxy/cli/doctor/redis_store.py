@@ -14,6 +14,7 @@ from redis.exceptions import TimeoutError as NoAnswer
 from proxy.cli.doctor import round_trip
 from proxy.cli.doctor.finding import Finding, fails
 from proxy.cli.doctor.redis_facts import Server, findings_of
+from proxy.ports import StoreUnavailable
 from proxy.settings import Settings, masked
 from proxy.settings.redis_address import Address, address_in
 from proxy.store.redis_asking import TROUBLE
@@ -33,9 +34,11 @@ class _Ask(Protocol):
 
 async def check(settings: Settings, tasks: Tasks) -> list[Finding]:
     address = address_in(settings.store_url)
-    clients = clients_for(
-        address, timeout=round_trip.PATIENCE, patience=round_trip.PATIENCE, connections=_CONNECTIONS
-    )
+    within: dict[str, float] = {"timeout": round_trip.PATIENCE, "patience": round_trip.PATIENCE}
+    try:
+        clients = clients_for(address, **within, connections=_CONNECTIONS)
+    except StoreUnavailable as problem:
+        return [fails(round_trip.NAME, str(problem), "is the file there, readable, and a PEM file?")]
     try:
         servers = await _servers(clients.asked, address)
     except TROUBLE as trouble:
