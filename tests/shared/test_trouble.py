@@ -213,8 +213,8 @@ def overwrite(client: Any, chance: random.Random) -> None:
     for name in names:
         match chance.randrange(4):
             case 0:
-                client.delete(name)
-                client.lpush(name, "junk")
+                # In one step, or a replica puts a hash in between.
+                client.pipeline().delete(name).lpush(name, "junk").execute()
             case 1 if name in hashes:
                 junk = {
                     each: chance.choice([chance.randbytes(40), b"", *values]) for each in client.hkeys(name)
