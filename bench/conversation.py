@@ -79,7 +79,7 @@ def growing_requests(port: int, kilobytes: int, turns: int, name: str) -> list[R
     messages = [_encoded("system", "You are a careful engineer.")]
     requests = []
     for _ in range(turns):
-        messages.append(_encoded("user", _text(chance, kilobytes * 1024 - _ENVELOPE_SIZE)))
+        messages.append(_encoded("user", text(chance, kilobytes * 1024 - _ENVELOPE_SIZE)))
         requests.append(_request(port, _body(b",".join(messages), stream=False), stream=False))
         messages.append(_encoded("assistant", TEXT))
     return requests
@@ -108,11 +108,11 @@ def _messages(kilobytes: int, variant: int) -> bytes:
     messages = [_encoded("system", "You are a careful engineer.")]
     while (missing := missing - len(messages[-1]) - 1) > _ENVELOPE_SIZE:
         role = "user" if len(messages) % 2 else "assistant"
-        messages.append(_encoded(role, _text(chance, min(missing, _MESSAGE_SIZE) - _ENVELOPE_SIZE)))
+        messages.append(_encoded(role, text(chance, min(missing, _MESSAGE_SIZE) - _ENVELOPE_SIZE)))
     return b",".join(messages)
 
 
-def _text(chance: random.Random, size: int) -> str:
+def text(chance: random.Random, size: int) -> str:
     """Phrases of about this size together, once they are escaped."""
     phrases = [f"[{chance.getrandbits(32):08x}]"]
     while size > 0:
