@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import median, quantiles
@@ -28,7 +28,7 @@ class Comparison(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What Tailfold promises; about its ratio to or difference from the yardstick, or about the value itself."""
+    """What is promised: of the ratio to the yardstick or the difference from it, or of the value itself."""
 
     most: float
     absolute: bool = False
@@ -40,7 +40,7 @@ class Quantity:
 
     name: str
     unit: str
-    values: dict[str, Values]
+    values: Mapping[str, Values]
     comparison: Comparison = Comparison.RATIO
     limit: Limit | None = None
     decimals: int = 0

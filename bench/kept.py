@@ -32,7 +32,7 @@ class Kept:
 
 
 def in_valkey(port: int, empty: int) -> Kept:
-    """By the server's own account, the key's name and its own overhead included; `empty` is what it had used."""
+    """By the server's own account, names and overhead included; `empty` is what it had used before."""
     spaces: defaultdict[str, Room] = defaultdict(Room)
     with Redis(port=port) as server:
         for name in server.scan_iter(match=ALL, count=500):

@@ -24,8 +24,8 @@ from bench.procfs import cpu_seconds
 
 # How long a job may take beyond its own time; loopback answers are far from it.
 PATIENCE = 20.0
-# Between an answer and the conversation's next turn, as an agent runs a tool: what is learned from an answer is
-# written down meanwhile.
+# Between an answer and the conversation's next turn, as an agent runs a tool: meanwhile what was learned from
+# the answer is written down.
 REST = 0.01
 
 
@@ -39,7 +39,9 @@ class Job:
     seconds: float
     most: int  # requests, whatever the time
     pids: list[int]  # whose CPU time is read just before the first and just after the last request
-    growing: str | None = None  # the name of a conversation that grows turn by turn, one that nobody knows yet
+    growing: str | None = (
+        None  # the name of a conversation that grows turn by turn, one that nobody knows yet
+    )
     turns: int = 0  # that it has
 
 
@@ -60,9 +62,7 @@ class Volley:
     """What all connections of a job share: the requests, the time they have, and the results."""
 
     def __init__(self, job: Job) -> None:
-        self._requests = chat_requests(
-            job.ports[0], job.kilobytes, stream=job.stream, pause_ms=job.pause_ms
-        )
+        self._requests = chat_requests(job.ports[0], job.kilobytes, stream=job.stream, pause_ms=job.pause_ms)
         self.latencies: list[float] = []
         self.first_bytes: list[float] = []
         self._connections: list[Connection] = []

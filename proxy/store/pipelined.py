@@ -83,10 +83,34 @@ class Pipelined:
             self._call()
 
     async def _answers(self, commands: Sequence[Command]) -> list[Any]:
+        if (pool := getattr(self._client, "connection_pool", None)) is not None:
+            return await _straight(pool, commands)
+        # A cluster's client knows which of its servers each command is for.
         pipeline = self._client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
         return list(await pipeline.execute(raise_on_error=False))
+
+
+async def _straight(pool: Any, commands: Sequence[Command]) -> list[Any]:
+    """As the library's own pipeline would, for three quarters of its time."""
+    from hiredis import pack_command
+
+    connection = await pool.get_connection()
+    try:
+        await connection.send_packed_command(b"".join(map(pack_command, commands)), check_health=False)
+        return [await _answer(connection) for _ in commands]
+    finally:
+        await pool.release(connection)
+
+
+async def _answer(connection: Any) -> Any:
+    from redis.exceptions import ResponseError
+
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
 
 
 def _tell(batch: Sequence[_Waiting], failure: BaseException) -> None:
