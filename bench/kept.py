@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from redis import Redis
 
@@ -28,11 +27,11 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class Kept:
     spaces: Mapping[str, Room]
-    whole: int  # bytes of the file, or by which the server's memory has grown
+    whole: int  # bytes of the file; of a server, of all its keys
 
 
-def in_valkey(port: int, empty: int) -> Kept:
-    """By the server's own account, names and overhead included; `empty` is what it had used before."""
+def in_valkey(port: int) -> Kept:
+    """By the server's own account (MEMORY USAGE), names and overhead included."""
     spaces: defaultdict[str, Room] = defaultdict(Room)
     with Redis(port=port) as server:
         for name in server.scan_iter(match=ALL, count=500):
@@ -40,11 +39,7 @@ def in_valkey(port: int, empty: int) -> Kept:
             assert where is not None
             values = server.hlen(name) if where.space in HOMED else 1
             spaces[where.space] += Room(1, values, server.memory_usage(name, samples=0))
-        return Kept(dict(spaces), used(server) - empty)
-
-
-def used(server: Any) -> int:
-    return int(server.info("memory")["used_memory"])
+    return Kept(dict(spaces), sum(room.bytes for room in spaces.values()))
 
 
 def in_file(path: Path) -> Kept:

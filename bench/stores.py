@@ -18,7 +18,6 @@ from typing import Any
 
 import orjson
 from aiohttp import ClientSession
-from redis import Redis
 
 from bench import kept, playback, procfs, report
 from bench.kept import Kept, Room
@@ -159,14 +158,12 @@ async def _measured(case: Case, conversation: Conversation, window: int) -> Resu
 async def _measured_on(
     port: int, case: Case, conversation: Conversation, window: int, pids: list[int]
 ) -> Result:
-    with Redis(port=port) as client:
-        empty = kept.used(client)
     began = procfs.cpu_seconds(pids)
     async with AsyncExitStack() as stack:
         wires = [await stack.enter_async_context(Wire(port)) for _ in range(case.replicas)]
         driven = await _driven(case, conversation, window, "", wires)
         seconds = procfs.cpu_seconds(pids) - began
-    return Result(case, kept.in_valkey(port, empty), *driven, server_seconds=seconds)
+    return Result(case, kept.in_valkey(port), *driven, server_seconds=seconds)
 
 
 async def _driven(
@@ -275,7 +272,7 @@ def _redis() -> str:
 
 def sizes(results: Sequence[Result]) -> str:
     """Two replicas keep what one keeps."""
-    head = ["KB of the store", "", *(space.value for space in _SHOWN), "other", "all", "keys", "values"]
+    head = ["KB in the store", "", *(space.value for space in _SHOWN), "other", "all", "keys", "values"]
     alone = [result for result in results if result.case.replicas == 1]
     return _table(head, 2, [[result.case.store, result.case.name, *_sizes(result.kept)] for result in alone])
 
@@ -290,7 +287,7 @@ def _sizes(of: Kept) -> list[str]:
 
 def traffic(results: Sequence[Result]) -> str:
     head = ["per request", "", "on its way: calls", "round trips", "most", "commands", "KB out and in"]
-    head += ["after it: calls", "commands", "KB out and in", "CPU of Valkey (µs)"]
+    head += ["after it: calls", "round trips", "commands", "KB out and in", "CPU of Valkey (µs)"]
     return _table(head, 2, [[result.case.store, result.case.name, *_traffic(result)] for result in results])
 
 
@@ -298,13 +295,14 @@ def _traffic(result: Result) -> list[str]:
     before = [turn.before for turn in result.usual]
     after = [turn.after for turn in result.usual]
     if result.case.store == SQLITE:
-        return [_mean([a.calls for a in before]), *["—"] * 4, _mean([a.calls for a in after]), *["—"] * 3]
+        return [_mean([a.calls for a in before]), *["—"] * 4, _mean([a.calls for a in after]), *["—"] * 4]
     return [
         _mean([asked.calls for asked in before]),
         _mean([asked.traffic.trips for asked in before]),
         str(max(asked.traffic.trips for asked in before)),
         *_on_the_wire(before),
         _mean([asked.calls for asked in after]),
+        _mean([asked.traffic.trips for asked in after]),
         *_on_the_wire(after),
         f"{result.server_seconds / len(result.turns) * 1e6:,.0f}",
     ]

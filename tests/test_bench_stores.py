@@ -42,7 +42,7 @@ def test_a_quick_run_finds_the_conversation_in_both_stores_and_one_round_trip_on
         assert spaces.get("messages", {}).get("values", 0) == (0 if digests else 60), result["case"]
         assert {"folds", "lanes", "counts", "anchors"} <= spaces.keys()
         assert result["folds"] >= 2
-        assert result["kept"]["whole"] > sum(room["bytes"] for room in spaces.values())
+        assert result["kept"]["whole"] >= sum(room["bytes"] for room in spaces.values())
     for result in results[3:]:
         trips = [turn["before"]["traffic"]["trips"] for turn in result["turns"]]
         # Each fold is planned twice: when it is begun, and when it is used.
