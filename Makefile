@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-thorough check bench bench-counting bench-folding format lock clean
+.PHONY: run test test-thorough check bench bench-counting bench-folding bench-stores format lock clean
 
 run: $(VENV)/.run
 	$(BIN)/tailfold serve $(ARGS)
@@ -29,6 +29,9 @@ bench-counting: $(VENV)/.dev
 
 bench-folding: $(VENV)/.dev
 	$(BIN)/python -m bench.folding $(ARGS)
+
+bench-stores: $(VENV)/.dev
+	$(BIN)/python -m bench.stores $(ARGS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

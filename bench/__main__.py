@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def _publish(given: argparse.Namespace, results: measure.Results, took: float, foreign_cores: float) -> None:
-    rows = report.quantities(results)
+    rows, store_rows = report.quantities(results), report.store_quantities(results)
     run = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": report.machine(),
@@ -67,8 +67,8 @@ def _publish(given: argparse.Namespace, results: measure.Results, took: float, f
         "took_seconds": round(took),
         "foreign_cores": round(max(0.0, foreign_cores), 2),  # two clocks: on an idle machine they may cross
     }
-    section = f"{report.caption(run)}\n\n{report.table(rows)}"
-    print(json.dumps(report.as_json(rows, run), indent=2) if given.json else section)
+    section = f"{report.caption(run)}\n\n{report.table(rows)}\n\n{report.store_table(store_rows)}"
+    print(json.dumps(report.as_json(rows, store_rows, run), indent=2) if given.json else section)
     if given.write:
         DOCUMENT.write_text(report.with_section(DOCUMENT.read_text(), section))
 

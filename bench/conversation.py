@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import dataclass
 from functools import cache
+
+from bench.answers import ACCEPTABLE_STREAMS, ANSWER_BODY, TEXT, billed
 
 # A proxy may remember what it has seen: several conversations keep one lucky body from speaking for all.
 VARIANTS = 8
@@ -56,21 +59,45 @@ _HEAD = (
 )
 
 
-def chat_requests(port: int, kilobytes: int, *, stream: bool, pause_ms: int = 0) -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class Request:
+    wire: bytes
+    answers: frozenset[bytes]  # the bodies that may come back
+
+
+def chat_requests(port: int, kilobytes: int, *, stream: bool, pause_ms: int = 0) -> list[Request]:
     """Whole HTTP requests, each with another conversation of about this size."""
+    bodies = (chat_body(kilobytes, variant, stream=stream) for variant in range(VARIANTS))
+    return [_request(port, body, stream=stream, pause_ms=pause_ms) for body in bodies]
+
+
+def growing_requests(port: int, kilobytes: int, turns: int, name: str) -> list[Request]:
+    """One conversation as an agent sends it: every request is the one before, its answer, and something new
+    of about this size.
+    """
+    chance = random.Random(name)
+    messages = [_encoded("system", "You are a careful engineer.")]
+    requests = []
+    for _ in range(turns):
+        messages.append(_encoded("user", text(chance, kilobytes * 1024 - _ENVELOPE_SIZE)))
+        requests.append(_request(port, _body(b",".join(messages), stream=False), stream=False))
+        messages.append(_encoded("assistant", TEXT))
+    return requests
+
+
+def _request(port: int, body: bytes, *, stream: bool, pause_ms: int = 0) -> Request:
     pause = f"{PAUSE_HEADER}: {pause_ms}\r\n" if pause_ms else ""
-    return [
-        _HEAD.format(port=port, pause=pause, length=len(body)).encode() + body
-        for body in (chat_body(kilobytes, variant, stream=stream) for variant in range(VARIANTS))
-    ]
+    head = _HEAD.format(port=port, pause=pause, length=len(body)).encode()
+    return Request(head + body, ACCEPTABLE_STREAMS if stream else frozenset({billed(ANSWER_BODY, len(body))}))
 
 
 def chat_body(kilobytes: int, variant: int, *, stream: bool) -> bytes:
+    return _body(_messages(kilobytes, variant), stream=stream)
+
+
+def _body(messages: bytes, *, stream: bool) -> bytes:
     switches = b',"stream":true' if stream else b""
-    return b'{"messages":[%s],"model":"gpt-4o"%s,"temperature":0.2}' % (
-        _messages(kilobytes, variant),
-        switches,
-    )
+    return b'{"messages":[%s],"model":"gpt-4o"%s,"temperature":0.2}' % (messages, switches)
 
 
 @cache
@@ -81,11 +108,11 @@ def _messages(kilobytes: int, variant: int) -> bytes:
     messages = [_encoded("system", "You are a careful engineer.")]
     while (missing := missing - len(messages[-1]) - 1) > _ENVELOPE_SIZE:
         role = "user" if len(messages) % 2 else "assistant"
-        messages.append(_encoded(role, _text(chance, min(missing, _MESSAGE_SIZE) - _ENVELOPE_SIZE)))
+        messages.append(_encoded(role, text(chance, min(missing, _MESSAGE_SIZE) - _ENVELOPE_SIZE)))
     return b",".join(messages)
 
 
-def _text(chance: random.Random, size: int) -> str:
+def text(chance: random.Random, size: int) -> str:
     """Phrases of about this size together, once they are escaped."""
     phrases = [f"[{chance.getrandbits(32):08x}]"]
     while size > 0:

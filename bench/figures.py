@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import median, quantiles
@@ -28,7 +28,7 @@ class Comparison(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What Tailfold promises; about its ratio to or difference from `bare`, or about the value itself."""
+    """What is promised: of the ratio to the yardstick or the difference from it, or of the value itself."""
 
     most: float
     absolute: bool = False
@@ -40,10 +40,12 @@ class Quantity:
 
     name: str
     unit: str
-    values: dict[str, Values]
+    values: Mapping[str, Values]
     comparison: Comparison = Comparison.RATIO
     limit: Limit | None = None
     decimals: int = 0
+    judged_subject: str = TAILFOLD
+    yardstick: str = BARE
 
     def middle(self, subject: str) -> float | None:
         values = self.values.get(subject)
@@ -54,15 +56,16 @@ class Quantity:
         return self._paired(subject, DIRECT, difference)
 
     def against(self, other: str) -> Spread | None:
-        """Tailfold beside another subject, as ratio or difference."""
-        return self._paired(TAILFOLD, other, ratio if self.comparison is Comparison.RATIO else difference)
+        """The subject that is judged beside another, as ratio or difference."""
+        compare = ratio if self.comparison is Comparison.RATIO else difference
+        return self._paired(self.judged_subject, other, compare)
 
     def judged(self) -> float | None:
         """The figure that the limit is about."""
         if self.limit and self.limit.absolute:
-            return self.middle(TAILFOLD)
-        beside_bare = self.against(BARE)
-        return beside_bare.middle if beside_bare else None
+            return self.middle(self.judged_subject)
+        beside = self.against(self.yardstick)
+        return beside.middle if beside else None
 
     def passes(self) -> bool | None:
         judged = self.judged()

@@ -9,25 +9,29 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import cycle, islice
 from statistics import median
 from time import perf_counter
 from typing import cast
 
 import uvloop
 
-from bench.answers import ACCEPTABLE_ANSWERS, ACCEPTABLE_STREAMS
-from bench.conversation import chat_requests
+from bench.conversation import Request, chat_requests, growing_requests
 from bench.procfs import cpu_seconds
 
 # How long a job may take beyond its own time; loopback answers are far from it.
 PATIENCE = 20.0
+# Between an answer and the conversation's next turn, as an agent runs a tool: meanwhile what was learned from
+# the answer is written down.
+REST = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    port: int
+    ports: list[int]  # of servers that take turns; all but a growing conversation talk to the first one
     kilobytes: int
     stream: bool
     pause_ms: int
@@ -35,6 +39,10 @@ class Job:
     seconds: float
     most: int  # requests, whatever the time
     pids: list[int]  # whose CPU time is read just before the first and just after the last request
+    growing: str | None = (
+        None  # the name of a conversation that grows turn by turn, one that nobody knows yet
+    )
+    turns: int = 0  # that it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +62,7 @@ class Volley:
     """What all connections of a job share: the requests, the time they have, and the results."""
 
     def __init__(self, job: Job) -> None:
-        self.requests = chat_requests(job.port, job.kilobytes, stream=job.stream, pause_ms=job.pause_ms)
-        self.acceptable = ACCEPTABLE_STREAMS if job.stream else ACCEPTABLE_ANSWERS
+        self._requests = chat_requests(job.ports[0], job.kilobytes, stream=job.stream, pause_ms=job.pause_ms)
         self.latencies: list[float] = []
         self.first_bytes: list[float] = []
         self._connections: list[Connection] = []
@@ -66,11 +73,9 @@ class Volley:
         self._landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def connect(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in range(self._job.concurrency):
-            new = partial(Connection, self, number)
-            _, connection = await loop.create_connection(new, "127.0.0.1", self._job.port)
-            self._connections.append(connection)
+            requests = islice(cycle(self._requests), number, None)
+            self._connections.append(await connected(self, self._job.ports[0], requests))
 
     async def fly(self, seconds: float, most: int) -> None:
         """Keep every connection busy for this long; each sends one request at least."""
@@ -104,12 +109,50 @@ class Volley:
             connection.close()
 
 
+class Talk:
+    """One conversation, turn by turn, each of them to the next server."""
+
+    def __init__(self, job: Job) -> None:
+        self.latencies: list[float] = []
+        self._job = job
+        self._connections: list[Connection] = []
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def connect(self) -> None:
+        name, count = self._job.growing or "", len(self._job.ports)
+        for place, port in enumerate(self._job.ports):
+            requests = growing_requests(port, self._job.kilobytes, self._job.turns, name)
+            self._connections.append(await connected(self, port, iter(requests[place::count])))
+
+    async def go_on(self, turns: int) -> None:
+        for _ in range(turns):
+            self._answered = asyncio.get_running_loop().create_future()
+            connection = self._connections.pop(0)
+            self._connections.append(connection)
+            connection.send()
+            await self._answered
+            await asyncio.sleep(REST)
+
+    def answered(self, _connection: Connection, latency: float, _first_byte: float) -> None:
+        self.latencies.append(latency)
+        self._answered.set_result(None)
+
+    def failed(self, failure: Exception) -> None:
+        if not self._answered.done():
+            self._answered.set_exception(failure)
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+
 class Connection(asyncio.Protocol):
     """One keep-alive connection with at most one request under way."""
 
-    def __init__(self, volley: Volley, number: int) -> None:
-        self._volley = volley
-        self._next = number
+    def __init__(self, load: Volley | Talk, requests: Iterator[Request]) -> None:
+        self._load = load
+        self._requests = requests
+        self._acceptable: frozenset[bytes] = frozenset()
         self._waiting = False
         self._received = b""
         self._body_start = 0
@@ -122,21 +165,21 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, failure: Exception | None) -> None:
         if self._waiting:
-            self._volley.failed(WrongAnswer(f"connection lost after {len(self._received)} bytes: {failure}"))
+            self._load.failed(WrongAnswer(f"connection lost after {len(self._received)} bytes: {failure}"))
 
     def close(self) -> None:
         self._waiting = False
         self._transport.abort()
 
     def send(self) -> None:
-        requests = self._volley.requests
-        self._next = (self._next + 1) % len(requests)
+        request = next(self._requests)
+        self._acceptable = request.answers
         self._received = b""
         self._body_start = 0
         self._first_byte_at = 0.0
         self._waiting = True
         self._sent_at = perf_counter()
-        self._transport.write(requests[self._next])
+        self._transport.write(request.wire)
 
     def data_received(self, data: bytes) -> None:
         now = perf_counter()
@@ -148,7 +191,7 @@ class Connection(asyncio.Protocol):
                 self._read_body(now)
         except (WrongAnswer, ValueError) as failure:
             self._waiting = False
-            self._volley.failed(failure)
+            self._load.failed(failure)
 
     def _read_head(self) -> bool:
         end = self._received.find(b"\r\n\r\n")
@@ -166,10 +209,10 @@ class Connection(asyncio.Protocol):
         body = self._body()
         if body is None:
             return
-        if body not in self._volley.acceptable:
+        if body not in self._acceptable:
             raise WrongAnswer(f"another body than the upstream's, {len(body)} bytes: {body[:300]!r}")
         self._waiting = False
-        self._volley.answered(self, now - self._sent_at, self._first_byte_at - self._sent_at)
+        self._load.answered(self, now - self._sent_at, self._first_byte_at - self._sent_at)
 
     def _body(self) -> bytes | None:
         if self._length is None:
@@ -211,7 +254,38 @@ def unchunked(received: bytes, position: int) -> bytes | None:
         pieces.append(received[line_end + 2 : position - 2])
 
 
+async def connected(load: Volley | Talk, port: int, requests: Iterator[Request]) -> Connection:
+    new = partial(Connection, load, requests)
+    _, connection = await asyncio.get_running_loop().create_connection(new, "127.0.0.1", port)
+    return connection
+
+
 async def perform(job: Job) -> Sample:
+    return await (_grown(job) if job.growing else _flown(job))
+
+
+async def _grown(job: Job) -> Sample:
+    """Without its opening: each server's first turn opens the way there, and is about nothing known."""
+    talk, opening = Talk(job), len(job.ports)
+    try:
+        async with asyncio.timeout(job.turns * REST + PATIENCE):
+            await talk.connect()
+            await talk.go_on(opening)
+            cpu, began = cpu_seconds(job.pids), perf_counter()
+            await talk.go_on(job.turns - opening)
+            cpu, took = cpu_seconds(job.pids) - cpu, perf_counter() - began
+    finally:
+        talk.close()
+    return Sample(
+        requests=job.turns - opening,
+        seconds=took,
+        cpu_seconds=cpu,
+        latency=median(talk.latencies[opening:]),
+        first_byte=0.0,  # nobody asks
+    )
+
+
+async def _flown(job: Job) -> Sample:
     volley = Volley(job)
     try:
         async with asyncio.timeout(job.seconds + PATIENCE):

@@ -8,16 +8,17 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bench import subjects
 from bench.figures import rotated
 from bench.load import PATIENCE, Job, Sample
-from bench.processes import Child
+from bench.processes import Child, start_valkey
 from bench.subjects import Running
 
 SIZES = (1, 40, 400)
@@ -25,6 +26,7 @@ CONCURRENCY = 32
 PACED_SIZE = 40
 PAUSE_MS = 2
 MOST_REQUESTS = 200_000
+TURNS, TURN_SIZE = 24, 2  # of a conversation that grows; kilobytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Workload:
     concurrency: int
     stream: bool = False
     pause_ms: int = 0
+    turns: int = 0  # of one conversation that grows, where it is not eight that stay as they are
 
     @property
     def share(self) -> float:
@@ -53,11 +56,19 @@ def first_event(kilobytes: int) -> Workload:
 
 
 PACED_STREAMS = Workload(PACED_SIZE, CONCURRENCY, stream=True, pause_ms=PAUSE_MS)
+GROWING = Workload(TURN_SIZE, 1, turns=TURNS)
 
-WORKLOADS = [
-    *(kind(size) for size in SIZES for kind in (throughput, latency, first_event)),
-    PACED_STREAMS,
-]
+_WITH_A_STORE = [kind(size) for size in SIZES for kind in (throughput, latency)]
+WORKLOADS = [*_WITH_A_STORE, *map(first_event, SIZES), PACED_STREAMS, GROWING]
+
+
+def takes_part(subject: str, workload: Workload) -> bool:
+    """A store costs nothing that would show elsewhere than where it may be asked."""
+    if subject == subjects.TAILFOLD:
+        return True
+    if subject == subjects.SHARED:
+        return workload in _WITH_A_STORE or workload == GROWING
+    return (subject in (subjects.PAIR, subjects.SHARED_PAIR)) == (workload == GROWING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +92,24 @@ class LoadGenerator:
     def __init__(self, child: Child) -> None:
         self._child = child
         self._jobs, self._results = child.pipes
+        self._conversations = count()
 
     def sample(self, running: Running, workload: Workload, seconds: float) -> Sample:
         job = Job(
-            port=running.port,
+            ports=list(running.ports),
             kilobytes=workload.kilobytes,
             stream=workload.stream,
             pause_ms=workload.pause_ms,
             concurrency=workload.concurrency,
             seconds=seconds * workload.share,
             most=MOST_REQUESTS,
-            pids=running.child.family(),
+            pids=running.family(),
+            growing=f"conversation {next(self._conversations)}" if workload.turns else None,
+            turns=workload.turns,
         )
         result = self._result_of(job)
         if "error" in result:
-            running.child.check_alive()
-            raise running.child.failure(f"{workload}: {result['error']}")
+            raise running.failure(f"{workload}: {result['error']}")
         return Sample(**result["sample"])
 
     def _result_of(self, job: Job) -> dict[str, Any]:
@@ -121,14 +134,14 @@ def run(rounds: int, seconds: float, say: Callable[[str], None]) -> Results:
         results = Results(defaultdict(list), defaultdict(list), defaultdict(list), {})
         say("warming up")
         for workload in WORKLOADS:
-            for subject in running.values():
-                load.sample(subject, workload, seconds / 4)
+            for name in _taking_part(workload, running):
+                load.sample(running[name], workload, seconds / 4)
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
             _measure_starts(number, running[subjects.DIRECT].port, folder, results)
             _measure_loads(number, running, load, seconds, results)
         for subject in running.values():
-            results.resident_at_end[subject.name] = subject.child.resident_bytes()
+            results.resident_at_end[subject.name] = subject.resident_bytes()
         return results
 
 
@@ -137,13 +150,22 @@ def _load_generator(folder: Path) -> Child:
 
 
 def _start_all(folder: Path, children: ExitStack) -> dict[str, Running]:
-    upstream = subjects.start(subjects.DIRECT, subjects.upstream, 0, folder)
-    children.enter_context(upstream.child)
-    running = {upstream.name: upstream}
-    for name, command in subjects.proxies().items():
-        running[name] = subjects.start(name, command, upstream.port, folder)
-        children.enter_context(running[name].child)
-    return running
+    def started(name: str, command: subjects.Command, upstream_port: int) -> Running:
+        one = subjects.start(name, command, upstream_port, folder)
+        children.callback(one.end)
+        return one
+
+    upstream = started(subjects.DIRECT, subjects.upstream, 0)
+    valkey, store_port = start_valkey("valkey", folder)
+    children.callback(valkey.end)
+    on_valkey = subjects.on_valkey(store_port)
+    alone = {**subjects.proxies(), subjects.SHARED: on_valkey}
+    pairs = {subjects.PAIR: subjects.in_memory(), subjects.SHARED_PAIR: on_valkey}
+    running = {name: started(name, command, upstream.port) for name, command in alone.items()}
+    for name, command in pairs.items():
+        two = [started(f"{name}, {number}", command, upstream.port) for number in (1, 2)]
+        running[name] = subjects.together(name, two)
+    return {upstream.name: upstream, **running}
 
 
 def _measure_starts(number: int, upstream_port: int, folder: Path, results: Results) -> None:
@@ -153,7 +175,7 @@ def _measure_starts(number: int, upstream_port: int, folder: Path, results: Resu
         place = folder / f"start-{number}-{name}"
         place.mkdir()
         fresh = subjects.start(name, commands[name], upstream_port, place)
-        fresh.child.end()
+        fresh.end()
         results.start_seconds[name].append(fresh.start_seconds)
         results.resident_at_start[name].append(fresh.resident_at_start)
 
@@ -162,5 +184,9 @@ def _measure_loads(
     number: int, running: dict[str, Running], load: LoadGenerator, seconds: float, results: Results
 ) -> None:
     for turn, workload in enumerate(WORKLOADS):
-        for name in rotated(list(running), number + turn):
+        for name in rotated(_taking_part(workload, running), number + turn):
             results.samples[name, workload].append(load.sample(running[name], workload, seconds))
+
+
+def _taking_part(workload: Workload, running: Iterable[str]) -> list[str]:
+    return [name for name in running if takes_part(name, workload)]

@@ -297,11 +297,18 @@ async def _proxy(upstream: str, windows: Mapping[str, int]) -> AsyncIterator[str
         "windows": {"ask": False},
         "timeouts": {"drain": 5.0},
     }
+    async with serving(**settings) as (_, origin):
+        yield origin
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[tuple[Tailfold, str]]:
+    """A Tailfold in this process, and where it is."""
     app = Tailfold(Settings(**settings))
     listening = socket.create_server(("127.0.0.1", 0))
     await app.start(listening)
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield app, f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         await app.drain()
 

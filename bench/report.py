@@ -12,8 +12,8 @@ from bench import measure
 from bench.answers import EVENTS_IN_A_STREAM
 from bench.figures import Comparison, Limit, Quantity, Spread
 from bench.load import Sample
-from bench.measure import SIZES, Results
-from bench.subjects import BARE, DIRECT, NGINX, TAILFOLD
+from bench.measure import SIZES, Results, Workload
+from bench.subjects import BARE, DIRECT, NGINX, PAIR, SHARED, SHARED_PAIR, TAILFOLD
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -21,6 +21,9 @@ CPU_LIMITS = {400: Limit(2.0)}
 FIRST_EVENT_LIMIT = Limit(1000)
 START_LIMIT = Limit(1.0, absolute=True)
 RESIDENT_LIMIT = Limit(80, absolute=True)
+STORE_LIMIT = Limit(500)
+
+MEMORY, VALKEY = "memory://", "Valkey"
 
 _MICRO = 1e6
 _MEGABYTE = 1024 * 1024
@@ -82,6 +85,45 @@ def _memory(results: Results) -> list[Quantity]:
     ]
 
 
+def store_quantities(results: Results) -> list[Quantity]:
+    """What a shared store adds to the same Tailfold without one."""
+    growing = measure.GROWING
+    return [
+        *(_store_latency(results, f"{size} KB, known", measure.latency(size)) for size in SIZES),
+        _store_latency(results, "a growing conversation", growing),
+        _store_latency(results, "a growing conversation, two replicas in turn", growing, PAIR, SHARED_PAIR),
+        *(_store_cpu(results, f"{size} KB, known", measure.throughput(size)) for size in SIZES),
+        _store_cpu(results, "a growing conversation", growing),
+        _store_cpu(results, "a growing conversation, two replicas in turn", growing, PAIR, SHARED_PAIR),
+    ]
+
+
+def _store_latency(
+    results: Results, what: str, workload: Workload, without: str = TAILFOLD, with_it: str = SHARED
+) -> Quantity:
+    values = results.of(workload, lambda sample: sample.latency * _MICRO)
+    pair = {MEMORY: values[without], VALKEY: values[with_it]}
+    comparison = Comparison.DIFFERENCE
+    name = f"p50 latency, {what}"
+    return Quantity(name, "µs", pair, comparison, STORE_LIMIT, judged_subject=VALKEY, yardstick=MEMORY)
+
+
+def _store_cpu(
+    results: Results, what: str, workload: Workload, without: str = TAILFOLD, with_it: str = SHARED
+) -> Quantity:
+    values = results.of(workload, _cpu_per_request)
+    pair = {MEMORY: values[without], VALKEY: values[with_it]}
+    return Quantity(f"CPU per request, {what}", "µs", pair, judged_subject=VALKEY, yardstick=MEMORY)
+
+
+def store_table(rows: Sequence[Quantity]) -> str:
+    lines = [["", MEMORY, VALKEY, f"{VALKEY} : {MEMORY}", "target"], ["---", "---:", "---:", "---:", "---"]]
+    for row in rows:
+        cells = [_middle(row, name) for name in (MEMORY, VALKEY)]
+        lines.append([_label(row), *cells, _compared(row, MEMORY), _verdict(row)])
+    return _markdown(lines)
+
+
 def table(rows: Sequence[Quantity]) -> str:
     """Markdown. Where a proxy adds time, its column shows what it adds; direct is shown as it is."""
     names = [name for name in (DIRECT, BARE, NGINX, TAILFOLD) if any(name in row.values for row in rows)]
@@ -89,16 +131,27 @@ def table(rows: Sequence[Quantity]) -> str:
     head = ["", *names, *(f"tailfold : {name}" for name in others), "target"]
     lines = [head, ["---"] + ["---:"] * (len(head) - 2) + ["---"]]
     for row in rows:
-        label = f"{row.name} ({row.unit})" if row.unit else row.name
         cells = [_cell(row, name) for name in names]
-        lines.append([label, *cells, *(_compared(row, name) for name in others), _verdict(row)])
+        lines.append([_label(row), *cells, *(_compared(row, name) for name in others), _verdict(row)])
+    return _markdown(lines)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _label(row: Quantity) -> str:
+    return f"{row.name} ({row.unit})" if row.unit else row.name
 
 
 def _cell(row: Quantity, name: str) -> str:
     if row.comparison is Comparison.DIFFERENCE and name != DIRECT:
         added = row.added(name)
         return f"{added.middle:+,.{row.decimals}f}" if added else "—"
+    return _middle(row, name)
+
+
+def _middle(row: Quantity, name: str) -> str:
     middle = row.middle(name)
     return "—" if middle is None else f"{middle:,.{row.decimals}f}"
 
@@ -116,7 +169,8 @@ def _verdict(row: Quantity) -> str:
     if row.limit is None:
         return ""
     unit = row.unit if row.limit.absolute or row.comparison is Comparison.DIFFERENCE else _TIMES
-    subject = "" if row.limit.absolute else " bare" if unit == _TIMES else " over bare"
+    over = f" {row.yardstick}" if unit == _TIMES else f" over {row.yardstick}"
+    subject = "" if row.limit.absolute else over
     verdict = {True: "pass", False: "**FAIL**", None: "not measured"}[row.passes()]
     return f"≤ {row.limit.most:,g} {unit}{subject}: {verdict}"
 
@@ -138,8 +192,14 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def as_json(rows: Sequence[Quantity], run: dict[str, object]) -> dict[str, object]:
-    return {**run, "quantities": [_row_as_json(row) for row in rows]}
+def as_json(
+    rows: Sequence[Quantity], store_rows: Sequence[Quantity], run: dict[str, object]
+) -> dict[str, object]:
+    return {
+        **run,
+        "quantities": [_row_as_json(row) for row in rows],
+        "shared_store": [_row_as_json(row) for row in store_rows],
+    }
 
 
 def _row_as_json(row: Quantity) -> dict[str, object]:
@@ -149,7 +209,9 @@ def _row_as_json(row: Quantity) -> dict[str, object]:
         "rounds": {name: list(values) for name, values in row.values.items()},
         "median": {name: row.middle(name) for name in row.values},
         "comparison": row.comparison.value,
-        "tailfold_to": {name: _spread_as_json(row.against(name)) for name in row.values if name != TAILFOLD},
+        "compared_to": {
+            name: _spread_as_json(row.against(name)) for name in row.values if name != row.judged_subject
+        },
         "limit": row.limit.most if row.limit else None,
         "passes": row.passes(),
     }

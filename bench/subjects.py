@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from bench.processes import Child, free_port, start_until_it_answers
+from bench.processes import BenchmarkFailed, Child, free_port, start_until_it_answers
 
 DIRECT, BARE, NGINX, TAILFOLD = "direct", "bare", "nginx", "tailfold"
+# Beside tailfold, which is alone and on memory://. Two take turns.
+SHARED, PAIR, SHARED_PAIR = "tailfold on Valkey", "two in memory", "two on Valkey"
+
+_IN_MEMORY = "memory://"
 
 # (own port, the upstream's port, a folder for its files) -> the command that serves
 Command = Callable[[int, int, Path], list[str]]
@@ -19,26 +24,56 @@ Command = Callable[[int, int, Path], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A subject that answers: `direct` is the upstream itself."""
+    """A subject that answers: `direct` is the upstream itself, and some are several servers."""
 
     name: str
-    port: int
-    child: Child
+    ports: tuple[int, ...]
+    children: tuple[Child, ...]
     start_seconds: float
     resident_at_start: int
+
+    @property
+    def port(self) -> int:
+        return self.ports[0]
+
+    def family(self) -> list[int]:
+        return [pid for child in self.children for pid in child.family()]
+
+    def resident_bytes(self) -> int:
+        return sum(child.resident_bytes() for child in self.children)
+
+    def end(self) -> None:
+        for child in self.children:
+            child.end()
+
+    def failure(self, what: str) -> BenchmarkFailed:
+        """Its own, where one of its servers has ended."""
+        for child in self.children:
+            child.check_alive()
+        return self.children[0].failure(what)
 
 
 def start(name: str, command: Command, upstream_port: int, folder: Path) -> Running:
     port = free_port()
     child, seconds = start_until_it_answers(name, command(port, upstream_port, folder), port, folder)
-    return Running(name, port, child, seconds, child.resident_bytes())
+    return Running(name, (port,), (child,), seconds, child.resident_bytes())
+
+
+def together(name: str, several: Sequence[Running]) -> Running:
+    return Running(
+        name,
+        tuple(one.port for one in several),
+        tuple(child for one in several for child in one.children),
+        sum(one.start_seconds for one in several),
+        sum(one.resident_at_start for one in several),
+    )
 
 
 def proxies() -> dict[str, Command]:
     """All that can be started on this machine, in the order of the table."""
-    commands: dict[str, Command] = {BARE: _bare, TAILFOLD: _tailfold}
+    commands: dict[str, Command] = {BARE: _bare, TAILFOLD: in_memory()}
     if nginx_binary():
-        commands = {BARE: _bare, NGINX: _nginx, TAILFOLD: _tailfold}
+        commands = {BARE: _bare, NGINX: _nginx, TAILFOLD: in_memory()}
     return commands
 
 
@@ -55,22 +90,20 @@ def _bare(port: int, upstream_port: int, _folder: Path) -> list[str]:
     return [sys.executable, "-m", "bench.bare", str(port), f"http://127.0.0.1:{upstream_port}"]
 
 
-def _tailfold(port: int, upstream_port: int, _folder: Path) -> list[str]:
+def in_memory() -> Command:
+    return partial(_tailfold, _IN_MEMORY)
+
+
+def on_valkey(port: int) -> Command:
+    return partial(_tailfold, f"redis://127.0.0.1:{port}/0")
+
+
+def _tailfold(store: str, port: int, upstream_port: int, _folder: Path) -> list[str]:
     # Far from full: what is measured is the way of a request that is counted, told apart and not folded.
     window = 'TAILFOLD_MODELS={"gpt-4o": {"window": 1000000}}'
-    serve = [
-        "env",
-        window,
-        sys.executable,
-        "-m",
-        "proxy",
-        "serve",
-        "--port",
-        str(port),
-        "--store",
-        "memory://",
-    ]
-    return [*serve, "--upstream", f"http://127.0.0.1:{upstream_port}/v1"]
+    secret = [] if store == _IN_MEMORY else ["TAILFOLD_SECRET=a secret that replicas of the benchmark share"]
+    serve = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--store", store]
+    return ["env", window, *secret, *serve, "--upstream", f"http://127.0.0.1:{upstream_port}/v1"]
 
 
 def _nginx(port: int, upstream_port: int, folder: Path) -> list[str]:

@@ -31,6 +31,7 @@ class FixedAnswers(asyncio.BufferedProtocol):
         self._filled = 0
         self._head = b""
         self._end = 0  # of the current request, once its head is known
+        self._body_size = 0
         self._running_stream: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -65,7 +66,8 @@ class FixedAnswers(asyncio.BufferedProtocol):
         self._head = bytes(self._buffer[:head_end]).lower()
         if b"\r\ntransfer-encoding:" in self._head:
             raise ValueError("the benchmark's upstream reads only bodies with a Content-Length")
-        self._end = head_end + 4 + int(_header(self._head, b"content-length") or 0)
+        self._body_size = int(_header(self._head, b"content-length") or 0)
+        self._end = head_end + 4 + self._body_size
         if self._end > len(self._buffer):
             self._make_room(self._end)
 
@@ -73,7 +75,7 @@ class FixedAnswers(asyncio.BufferedProtocol):
         if self._filled > self._end:
             raise ValueError("a second request came before the first was answered")
         tail = self._buffer[max(0, self._end - _TAIL) : self._end]
-        size, self._filled, self._end = self._end, 0, 0
+        size, self._filled, self._end = self._body_size, 0, 0
         if b'"stream":true' not in tail:
             self._transport.write(billed(ANSWER, size))
         else:

@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic, sleep
 from uuid import uuid4
@@ -60,6 +62,10 @@ def test_a_tiny_run_measures_every_subject_and_leaves_no_process_behind() -> Non
         assert {"bare", "tailfold"} <= row["median"].keys(), row["name"]
         assert all(value > 0 for value in row["median"].values()), row["name"]
     assert sum(row["limit"] is not None for row in rows) == 6
+    shared = json.loads(out)["shared_store"]
+    assert len(shared) == 10
+    assert all(row["median"].keys() == {"memory://", "Valkey"} for row in shared)
+    assert [row["limit"] for row in shared] == [500] * 5 + [None] * 5
     assert left_behind(mark) == []
 
 
@@ -157,7 +163,7 @@ def test_bodies_have_their_size_and_differ(kilobytes: int) -> None:
 
 def test_a_request_declares_the_length_of_its_body() -> None:
     for request in chat_requests(8080, 1, stream=False):
-        head, _, body = request.partition(b"\r\n\r\n")
+        head, _, body = request.wire.partition(b"\r\n\r\n")
         assert load.body_length(head.lower()) == len(body)
 
 
@@ -182,10 +188,15 @@ def test_a_stream_that_shows_the_usage_nobody_asked_for_is_not_acceptable() -> N
     assert body not in answers.ACCEPTABLE_STREAMS
 
 
+def port_of(server: asyncio.Server) -> int:
+    port: int = server.sockets[0].getsockname()[1]
+    return port
+
+
 def job(server: asyncio.Server, *, stream: bool = False) -> load.Job:
-    port = server.sockets[0].getsockname()[1]
+    port = port_of(server)
     return load.Job(
-        port=port,
+        ports=[port],
         kilobytes=40,
         stream=stream,
         pause_ms=0,
@@ -203,6 +214,42 @@ async def test_the_load_stops_at_the_number_of_requests_it_was_given(stream: boo
     async with server:
         sample = await load.perform(job(server, stream=stream))
     assert sample.requests == 20
+
+
+@linux_only
+async def test_a_growing_conversation_goes_to_its_servers_in_turn() -> None:
+    received: list[tuple[int, list[dict[str, str]]]] = []
+
+    class Noted(FixedAnswers):
+        def __init__(self, place: int) -> None:
+            super().__init__()
+            self._place = place
+
+        def _answer(self) -> None:
+            body = bytes(self._buffer[: self._end]).partition(b"\r\n\r\n")[2]
+            received.append((self._place, json.loads(body)["messages"]))
+            super()._answer()
+
+    loop = asyncio.get_running_loop()
+    one = await loop.create_server(lambda: Noted(0), "127.0.0.1", 0)
+    other = await loop.create_server(lambda: Noted(1), "127.0.0.1", 0)
+    async with one, other:
+        ports = [port_of(one), port_of(other)]
+        sample = await load.perform(replace(job(one), ports=ports, kilobytes=2, growing="a talk", turns=6))
+    assert sample.requests == 4  # without the opening one of each server
+    assert [place for place, _ in received] == [0, 1, 0, 1, 0, 1]
+    for (_, before), (_, after) in pairwise(received):
+        assert after[: len(before)] == before
+        assert [message["role"] for message in after[len(before) :]] == ["assistant", "user"]
+
+
+@pytest.mark.parametrize("size", [1024, 40 * 1024, 400 * 1024])
+def test_the_bill_for_a_body_of_the_benchmark_is_about_right_and_leaves_the_answer_s_length(
+    size: int,
+) -> None:
+    bill = json.loads(answers.billed(answers.ANSWER_BODY, size))["usage"]["prompt_tokens"]
+    assert bill == pytest.approx(size * 0.27, rel=0.05)
+    assert len(answers.billed(answers.ANSWER_BODY, size)) == len(answers.ANSWER_BODY)
 
 
 @linux_only

@@ -14,7 +14,7 @@ from proxy.store.entries import Entry
 from proxy.store.pipelined import Pipelined
 from proxy.store.redis_asking import TROUBLE, Command
 from proxy.store.redis_clients import Clients, clients_for
-from proxy.store.redis_keys import bound, by_key, place_of
+from proxy.store.redis_keys import bound, by_key, field_of, place_of
 from proxy.store.redis_listing import RedisListing, is_of_another_kind
 from proxy.store.redis_outage import outage_from
 from proxy.store.redis_scripts import CLAIM, DROP, PUT_FIELDS, PUT_NEW, PUT_VALUE, RELEASE
@@ -106,7 +106,7 @@ class RedisStore:
         with _trouble_told():
             if space in HOMED:
                 calls = [
-                    (place, lasting, now, *(each for key in keys for each in (_field(key), sealed[key])))
+                    (place, lasting, now, *(each for key in keys for each in (field_of(key), sealed[key])))
                     for place, keys in by_key(tenant, space, values).items()
                 ]
                 await self._server.run_all(PUT_FIELDS, calls)
@@ -180,7 +180,7 @@ class RedisStore:
             for place, homed in by_key(tenant, space, keys).items():
                 for start in range(0, len(homed), _MOST_KEYS):
                     asked.append(homed[start : start + _MOST_KEYS])
-                    commands.append(("HMGET", place, *map(_field, asked[-1])))
+                    commands.append(("HMGET", place, *map(field_of, asked[-1])))
         else:
             asked = [(key,) for key in keys]
             commands = [("GET", place_of(tenant, space, key).key) for key in keys]
@@ -213,10 +213,6 @@ class RedisStore:
         if milliseconds >= _LONGEST:
             return envelope.NEVER, -1
         return self._now() + round(milliseconds), max(1, round(milliseconds))
-
-
-def _field(key: bytes) -> bytes:
-    return place_of(b"", Space.FOLDS, key).field or b""
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from hiredis import pack_command
 from redis.asyncio.cluster import ClusterNode, PipelineCommand, RedisCluster
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import (
@@ -24,6 +25,7 @@ from redis.exceptions import (
     MovedError,
     RedisClusterException,
     RedisError,
+    ResponseError,
 )
 
 Command = tuple[Any, ...]
@@ -57,13 +59,26 @@ class OneServer:
         return await self._asked(commands) if any(map(_is_cut, answers)) else answers
 
     async def _asked(self, commands: Sequence[Command]) -> list[Any]:
-        pipeline = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
+        """As the library's own pipeline would, for three quarters of its time."""
+        pool = self._client.connection_pool
         try:
-            return list(await pipeline.execute(raise_on_error=False))
+            connection = await pool.get_connection()
+            try:
+                packed = b"".join(map(pack_command, commands))
+                await connection.send_packed_command(packed, check_health=False)
+                return [await _answer(connection) for _ in commands]
+            finally:
+                await pool.release(connection)
         except TROUBLE as failure:
             return [failure] * len(commands)
+
+
+async def _answer(connection: Any) -> Any:
+    """Whatever ends the reading before its time closes the connection: nobody reads another's answers."""
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
 
 
 class ManyServers:

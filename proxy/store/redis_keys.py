@@ -27,16 +27,21 @@ class Place(NamedTuple):
 
 def place_of(tenant: bytes, space: Space, key: bytes) -> Place:
     if space in HOMED:
-        return Place(_hash(tenant, space, key[:HOME_SIZE]), key[HOME_SIZE:])
+        return Place(_hash(tenant, space, key[:HOME_SIZE]), field_of(key))
     return Place(b"%b%b:%b:%b" % (_PREFIX, space.encode(), _text(tenant), _text(key)), None)
 
 
 def by_key(tenant: bytes, space: Space, keys: Iterable[bytes]) -> dict[bytes, list[bytes]]:
     """Which of them lie in which hash."""
-    hashes: dict[bytes, list[bytes]] = {}
+    homes: dict[bytes, list[bytes]] = {}
     for key in keys:
-        hashes.setdefault(_hash(tenant, space, key[:HOME_SIZE]), []).append(key)
-    return hashes
+        homes.setdefault(key[:HOME_SIZE], []).append(key)
+    return {_hash(tenant, space, home): homed for home, homed in homes.items()}
+
+
+def field_of(key: bytes) -> bytes:
+    """Of a hash: what the key says beyond its home."""
+    return key[HOME_SIZE:]
 
 
 class Named(NamedTuple):

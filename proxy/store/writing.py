@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -17,11 +17,19 @@ log = structlog.get_logger("tailfold")
 
 # Another process waits for its turn to write for a fifth of a second; one put must be over long before.
 _BYTES_AT_ONCE = 1024**2
+_PUTS_AT_ONCE = 16
 _TOO_MUCH = "more was to be written than the store can take"
 
 
 class _Late(NamedTuple):
     value: bytes
+    ttl: float
+
+
+class _Put(NamedTuple):
+    tenant: bytes
+    space: Space
+    values: Mapping[bytes, bytes]
     ttl: float
 
 
@@ -121,15 +129,14 @@ class LateWriter:
             self._flushing = None
 
     async def _write(self, batch: dict[Slot, _Late]) -> None:
-        groups: defaultdict[tuple[bytes, Space, float], dict[bytes, bytes]] = defaultdict(dict)
-        for slot, late in batch.items():
-            groups[slot.tenant, slot.space, late.ttl][slot.key] = late.value
-        for (tenant, space, ttl), values in groups.items():
-            for portion in _portions(values):
-                try:
-                    await self._store.put(tenant, space, portion, ttl=ttl)
-                except StoreUnavailable as problem:
-                    self._lost(len(portion), str(problem))
+        for puts in _rounds(_puts(batch)):
+            await asyncio.gather(*map(self._put, puts))
+
+    async def _put(self, put: _Put) -> None:
+        try:
+            await self._store.put(put.tenant, put.space, put.values, ttl=put.ttl)
+        except StoreUnavailable as problem:
+            self._lost(len(put.values), str(problem))
 
     def _lost(self, count: int, problem: str) -> None:
         """Said once, until everything could be written again."""
@@ -137,6 +144,32 @@ class LateWriter:
         if not self._complained:
             self._complained = True
             log.warning("values are not kept", problem=problem)
+
+
+def _puts(batch: Mapping[Slot, _Late]) -> Iterator[_Put]:
+    groups: defaultdict[tuple[bytes, Space, float], dict[bytes, bytes]] = defaultdict(dict)
+    for slot, late in batch.items():
+        groups[slot.tenant, slot.space, late.ttl][slot.key] = late.value
+    for (tenant, space, ttl), values in groups.items():
+        for portion in _portions(values):
+            yield _Put(tenant, space, portion, ttl)
+
+
+def _rounds(puts: Iterable[_Put]) -> Iterator[list[_Put]]:
+    """What is put at once takes one round trip to a store that is somewhere else, and is no more than that
+    store can take within the time of one put.
+    """
+    together: list[_Put] = []
+    size = 0
+    for put in puts:
+        more = sum(map(len, put.values.values()))
+        if together and (len(together) == _PUTS_AT_ONCE or size + more > _BYTES_AT_ONCE):
+            yield together
+            together, size = [], 0
+        together.append(put)
+        size += more
+    if together:
+        yield together
 
 
 def _portions(values: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:

@@ -60,7 +60,7 @@ class Wire:
     def cut(self) -> None:
         self.whole = False
         for end in self._ends:
-            end.close()
+            end.transport.abort()  # closed politely, it would wait for a frozen server to take the rest
 
     async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.whole:

@@ -67,6 +67,30 @@ async def test_each_tenant_s_values_stay_its_own() -> None:
     assert await store.get(b"b", Space.COUNTS, [b"k"]) == {b"k": b"b's"}
 
 
+async def test_what_is_for_several_tenants_or_kinds_is_put_at_once() -> None:
+    store = Gated()
+    writer = LateWriter(store, Tasks())
+    for number in range(40):
+        later(writer, b"k", b"x", tenant=bytes([number]))
+    await store.entered.wait()
+    assert 1 < len(store.puts) < 40  # no store is flooded either
+    store.gate.set()
+    await writer.drain(PATIENCE)
+    assert len(store.puts) == 40
+
+
+async def test_what_is_put_at_once_is_a_megabyte_at_most() -> None:
+    store = Gated()
+    writer = LateWriter(store, Tasks())
+    for number in range(5):
+        later(writer, b"k", bytes(400 * 1024), tenant=bytes([number]))
+    await store.entered.wait()
+    assert len(store.puts) == 2
+    store.gate.set()
+    await writer.drain(PATIENCE)
+    assert len(store.puts) == 5
+
+
 async def test_draining_that_runs_out_of_time_says_what_was_left() -> None:
     store, tasks = Gated(), Tasks()
     writer = LateWriter(store, tasks)
