@@ -113,13 +113,24 @@ class Folding:
 
     async def _known(self, request: Request, history: History) -> list[Fold]:
         if not self._settings.on_prefix:
-            known = await self._folds.known(request.tenant, history, recalled=request.recalled)
+            known = await self._folds.known(
+                request.tenant, history, recalled=request.recalled, older=not self._knows_its_fold(request)
+            )
             in_use = request.found.lane.fold if request.found else None
             if in_use is None or any(fold.id == in_use for fold in known):
                 return known
         # Those too that have seen the instructions. What is in use stays, whatever is set today.
         recalled = request.recalled and self._settings.on_prefix
         return await self._folds.known(request.tenant, history, request.beside, recalled=recalled)
+
+    def _knows_its_fold(self, request: Request) -> bool:
+        """The line's last request tells with which fold it went out, and that one is at hand if there is one:
+        older ones are of no use then.
+        """
+        if request.found is None or not request.found.since:
+            return False
+        lane = request.found.lane
+        return lane.fold is None or self._folds.at_hand(request.tenant, lane.prefix) is not None
 
     async def _sending(self, weighing: Weighing, decided: Plan) -> Sending:
         fold = chosen(decided)

@@ -41,12 +41,19 @@ class Folds:
         return self._recall(tenant, chain, missing) if missing else None
 
     async def known(
-        self, tenant: bytes, history: History, beside: bytes | None = None, *, recalled: bool = False
+        self,
+        tenant: bytes,
+        history: History,
+        beside: bytes | None = None,
+        *,
+        recalled: bool = False,
+        older: bool = True,
     ) -> list[Fold]:
         """All that belong to this history, and to what stands beside it. What is not remembered is asked of
-        the store every time, unless it was `recalled` just now: another worker may have made it meanwhile.
+        the store every time: another worker may have made it meanwhile. Not so the newest, where they were
+        `recalled` just now, and then the `older` ones only where they are wanted.
         """
-        since = self._searched_up_to(tenant, history.chain)
+        since = self._searched_up_to(tenant, history.chain) if older or not recalled else len(history.chain)
         end = max(0, len(history.chain) - NEWEST) if recalled else len(history.chain)
         unasked = history.chain[max(1, since - NEWEST) : end]
         missing = [
@@ -54,7 +61,8 @@ class Folds:
         ]
         if missing:
             await self._recall(tenant, history.chain, missing)
-        self._searched.put(tenant + history.chain[-1], True)
+        if older or not recalled:
+            self._searched.put(tenant + history.chain[-1], True)
         addresses = _addresses(history.chain[1:][-ASKED_FOR:], beside)
         found = (self._remembered.get(tenant + address) for address in addresses)
         return [fold for fold in found if fold is not None and belongs(fold, history)]
