@@ -9,7 +9,12 @@ from typing import Protocol
 _ANSWER_SHARE = 1 / 4
 _LEAST_ANSWER_SHARE = 1 / 8
 _LEAST_ANSWER = 1024
-# A declared answer may ask for the whole window, which is the upstream's to refuse: a prompt keeps this much.
+# A declared answer may ask for nearly all of the window, or for more. Where it leaves the prompt less than is
+# reserved for an answer of which nothing was said, nobody means it as a length, and it is the upstream's to cap
+# or to refuse.
+_LEAST_LEFT_SHARE = 1 / 4
+# Where the upstream has refused a prompt for the answer beside it, shorter prompts are answered; but one as
+# short as this is not worth a conversation.
 _LEAST_ROOM_SHARE = 1 / 16
 
 
@@ -21,6 +26,7 @@ class Window:
     max_output: int | None = None
     excludes_answer: bool = False  # `tokens` is for the prompt alone, the answer has its own beside it
     assumed: bool = False  # nobody has said so: it starts no fold
+    counts_answer: bool = False  # the upstream has refused a prompt for the answer declared beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +69,29 @@ class Budget:
 
 def budget(window: Window, declared: int | None, policy: Policy) -> Budget:
     """`declared` is how long an answer the request asks for at most."""
+    reserved = _reserved(window, declared)
     least = max(1, int(window.tokens * _LEAST_ROOM_SHARE))
-    largest = max(least, window.tokens - _beside(window, declared, _least_answer(window)))
+    largest = window.tokens - _beside(window, _least_answer(window) if reserved is None else reserved)
     margin = int(window.tokens * policy.margin)
-    room = max(least, window.tokens - _beside(window, declared, _expected_answer(window)) - margin)
+    expected = _expected_answer(window) if reserved is None else reserved
+    room = max(least, window.tokens - _beside(window, expected) - margin)
     hard = max(1, int(policy.threshold * room))
     soft = max(1, int(policy.soft_ratio * hard))
     return Budget(window.tokens, room, hard, soft, largest, not window.assumed)
 
 
-def _beside(window: Window, declared: int | None, undeclared: int) -> int:
-    """What the answer takes of the window."""
-    answer = undeclared if declared is None else declared
+def _reserved(window: Window, declared: int | None) -> int | None:
+    """For a declared answer; None where it counts as not declared."""
+    if declared is None:
+        return None
+    # No model answers at more than its greatest length, whatever it is asked for.
+    answer = declared if window.counts_answer else _no_longer_than(window.max_output, declared)
+    share = _LEAST_ROOM_SHARE if window.counts_answer else _LEAST_LEFT_SHARE
+    return answer if window.tokens - _beside(window, answer) >= share * window.tokens else None
+
+
+def _beside(window: Window, answer: int) -> int:
+    """What an answer takes of the window."""
     if not window.excludes_answer:
         return answer
     # It has a place of its own; only what it asks for beyond that is taken from the prompt's.

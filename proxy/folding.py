@@ -24,6 +24,7 @@ from proxy.settings.sections import Summarizer
 from proxy.sizing import Sizing
 from proxy.tidings import Reason
 from proxy.weighing import Weighing, chosen
+from proxy.windows.overflow import Overflow
 from proxy.workshop import Workshop
 
 # After so many folds in vain, or that have freed too little, a line begins none any more.
@@ -143,18 +144,15 @@ class Folding:
         return Sending(form, weighing.size(None), freed, await self._orders.prepared(weighing, decided))
 
 
-def refused_as_larger(request: Request, sending: Sending, asked: int | None) -> Request:
-    """The same request, to be made smaller than it was if the upstream counts higher than we do. `asked` is
-    what it has counted, of the prompt alone or with the answer that was declared.
-    """
+def refused_as_larger(request: Request, sending: Sending, too_long: Overflow) -> Request:
+    """The same request, to be made smaller than it was if the upstream counts higher than we do."""
     sized = sending.form.sized
     counted = max(1, sized.counted.count.tokens)
     if not sized.budget.fits(sized.counted.count):
         return request  # no wonder: there was nothing shorter to send before the window was known
-    if asked is None:
+    prompt = too_long.prompt(counted, sized.declared)
+    if prompt is None:
         return replace(request, underrated=request.underrated * _UNTOLD)
-    declared = sized.declared or 0
-    prompt = min((asked, asked - declared), key=lambda tokens: abs(tokens - counted))
     return replace(request, underrated=max(request.underrated, _SLACK * max(1.0, prompt / counted)))
 
 

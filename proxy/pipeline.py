@@ -33,7 +33,7 @@ from proxy.sizing import Sizing
 from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.watching import Watch, watch
 from proxy.windows.asking import Asking
-from proxy.windows.overflow import overflow
+from proxy.windows.overflow import Overflow, overflow
 
 log = structlog.get_logger("tailfold")
 
@@ -228,19 +228,21 @@ class ChatPipeline:
             return "stream_options"
         too_long = overflow(refusal.status, refusal.said)
         if too_long is not None and "overflow" not in attempt.refused:
-            return await self._made_shorter(attempt, too_long.asked, refusal)
+            return await self._made_shorter(attempt, too_long, refusal)
         if attempt.sending.fold is not None and "role" not in attempt.refused:
             return await self._told_plainly(attempt, refusal)
         return None
 
-    async def _made_shorter(self, attempt: _Attempt, asked: int | None, refusal: Refusal) -> str | None:
-        request = attempt.request
+    async def _made_shorter(self, attempt: _Attempt, too_long: Overflow, refusal: Refusal) -> str | None:
+        request, sized = attempt.request, attempt.sending.form.sized
         if request.wishes.mode != "compress" or not self._learn_from_refusal(attempt, refusal):
+            return None
+        if too_long.is_for_any_prompt(sized.counted.count.tokens, sized.declared):
             return None
         split = await self._rooms.sizing.split(request.tenant, request.chat)
         threshold = request.wishes.threshold
         sized = await self._rooms.sizing.size(request.tenant, request.chat, split, threshold)
-        request = refused_as_larger(replace(request, sized=sized), attempt.sending, asked)
+        request = refused_as_larger(replace(request, sized=sized), attempt.sending, too_long)
         return await self._in_another_form(attempt, request, "overflow")
 
     async def _told_plainly(self, attempt: _Attempt, refusal: Refusal) -> str | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,25 @@ def sure(tokens: int) -> Count:
         (Window(4_000), None, 4_000 - 1_000 - 200, 4_000 - 500),
         # … and what a model cannot answer need not be kept free for it.
         (Window(4_000, 100), None, 4_000 - 100 - 200, 4_000 - 100),
-        # Declared: what the request asks for, more or less than the model's longest.
+        # Declared: what the request asks for, as far as the model can answer at such length.
         (Window(100_000, 4_096), 1_000, 100_000 - 1_000 - 5_000, 99_000),
-        (Window(100_000, 4_096), 50_000, 100_000 - 50_000 - 5_000, 50_000),
-        # More than leaves anything: that is the upstream's to refuse, and no reason to fold everything away.
-        (Window(100_000, 4_096), 99_000, 6_250, 6_250),
-        (Window(100_000, 4_096), 100_000, 6_250, 6_250),
-        (Window(100_000, 4_096), 2**39, 6_250, 6_250),
+        (Window(100_000, 4_096), 50_000, 100_000 - 4_096 - 5_000, 100_000 - 4_096),
+        (Window(100_000), 50_000, 100_000 - 50_000 - 5_000, 50_000),
+        (Window(100_000), 75_000, 100_000 - 75_000 - 5_000, 25_000),
+        # More than leaves a sensible rest: the upstream's to cap or to refuse, and taken for undeclared.
+        (Window(100_000), 75_001, 100_000 - 25_000 - 5_000, 100_000 - 1_024),
+        (Window(100_000), 100_000, 100_000 - 25_000 - 5_000, 100_000 - 1_024),
+        (Window(100_000, 100_000), 2**39, 100_000 - 25_000 - 5_000, 100_000 - 1_024),
+        # Where the upstream is known to count it, it is reserved as long as that leaves anything.
+        (Window(100_000, 4_096, counts_answer=True), 50_000, 45_000, 50_000),
+        (Window(100_000, counts_answer=True), 90_000, 6_250, 10_000),
+        (Window(100_000, counts_answer=True), 93_750, 6_250, 6_250),
+        (Window(100_000, counts_answer=True), 93_751, 100_000 - 25_000 - 5_000, 100_000 - 1_024),
         # The window is the prompt's alone (gpt-5: 272,000 beside 128,000).
         (Window(272_000, 128_000, excludes_answer=True), None, 272_000 - 13_600, 272_000),
         (Window(272_000, 128_000, excludes_answer=True), 128_000, 272_000 - 13_600, 272_000),
-        (Window(272_000, 128_000, excludes_answer=True), 138_000, 262_000 - 13_600, 262_000),
+        (Window(272_000, 128_000, excludes_answer=True), 138_000, 272_000 - 13_600, 272_000),
+        (Window(272_000, 128_000, True, counts_answer=True), 138_000, 262_000 - 13_600, 262_000),
         (Window(272_000, None, excludes_answer=True), 300_000, 272_000 - 13_600, 272_000),
         (Window(1), None, 1, 1),
     ],
@@ -63,9 +72,8 @@ def test_the_triggers_are_shares_of_the_room() -> None:
 
 
 shares = st.floats(0.0, 1.0, exclude_min=True)
-windows = st.builds(
-    Window, st.integers(1, 10**7), st.none() | st.integers(1, 10**7), st.booleans(), st.booleans()
-)
+windows = st.builds(Window, st.integers(1, 10**7), st.none() | st.integers(1, 10**7), *[st.booleans()] * 3)
+answers = st.none() | st.integers(1, 10**7) | st.just(2**40)
 policies = st.builds(Policy, shares, shares, st.floats(0.0, 1.0))
 
 
@@ -76,12 +84,41 @@ def test_the_sizes_are_always_in_their_order(window: Window, declared: int | Non
 
 
 @given(windows, st.integers(1, 2**40), st.integers(1, 2**40), policies)
-def test_who_asks_for_a_longer_answer_has_no_more_room(
+def test_who_asks_for_a_longer_answer_has_no_more_room_unless_it_leaves_no_sensible_rest(
     window: Window, one: int, other: int, policy: Policy
 ) -> None:
     longer, shorter = (allowed(window, each, policy) for each in (max(one, other), min(one, other)))
-    assert longer.room <= shorter.room
-    assert longer.largest <= shorter.largest
+    undeclared = allowed(window, None, policy)
+    assert longer == undeclared or (longer.room <= shorter.room and longer.largest <= shorter.largest)
+
+
+@given(windows, answers)
+def test_no_declared_answer_crushes_a_conversation(window: Window, declared: int | None) -> None:
+    found = allowed(window, declared)
+    share = 1 / 16 if window.counts_answer else 1 / 4 - USUAL.margin
+    assert found.room >= int(share * window.tokens)
+    assert found.largest >= int((1 / 16 if window.counts_answer else 1 / 4) * window.tokens)
+
+
+@given(windows, st.integers(1, 10**7), answers)
+def test_a_larger_window_never_has_less_room_for_the_same_answer(
+    window: Window, more: int, declared: int | None
+) -> None:
+    """But where an answer that was not taken at its word comes to leave a sensible rest."""
+    larger = replace(window, tokens=window.tokens + more)
+    found, found_in_larger = allowed(window, declared), allowed(larger, declared)
+    if found == allowed(window) and found_in_larger != allowed(larger):
+        return
+    assert found.room <= found_in_larger.room
+    assert found.largest <= found_in_larger.largest
+
+
+@given(windows, st.integers(1, 2**40))
+def test_no_more_is_reserved_than_the_model_can_answer(window: Window, declared: int) -> None:
+    known = replace(window, counts_answer=False, max_output=window.max_output or 1)
+    assert known.max_output is not None
+    found, at_most = allowed(known, declared), allowed(known, min(declared, known.max_output))
+    assert found == at_most
 
 
 @given(windows, st.none() | st.integers(1, 2**40), st.integers(0, 10**7))

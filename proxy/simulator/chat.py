@@ -79,7 +79,7 @@ class Chat:
         opening, *sizes = self._prefix_sizes(request)
         window = self._config.window_of(request.model)
         if self._config.overflow != "truncate":
-            check_window(sizes[-1], request.max_answer, window)
+            check_window(sizes[-1], None if self._config.caps_answers else request.max_answer, window)
             return request, sizes
         newest = replace(request, messages=newest_that_fit(request.messages, [opening, *sizes], window))
         return newest, [min(size, window) for size in self._prefix_sizes(newest)[1:]]

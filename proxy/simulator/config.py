@@ -41,6 +41,7 @@ class SimulatorConfig:
     cache_is_billed: CacheIsBilled = "within"
 
     overflow: Overflow = "status"
+    caps_answers: bool = False  # an answer that finds no place beside its prompt is cut, not refused
     strict_template: bool = False  # one system message, at the beginning; no two of the user's in a row
 
     summaries: Summaries = "good"

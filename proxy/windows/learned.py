@@ -29,6 +29,7 @@ class Bound(msgspec.Struct, frozen=True, array_like=True):
     of_prompt: bool
     until: float
     by_bill: bool = False  # not by a refusal
+    counts_answer: bool = False  # one was refused for the answer that was declared beside it
 
 
 class Accepted(msgspec.Struct, frozen=True, array_like=True):
@@ -79,8 +80,9 @@ class LearnedWindows:
         self, tenant: bytes, model: str, too_long: Overflow, counted: int, declared: int | None
     ) -> None:
         """A refusal that names no limit says at least that what was sent is beyond it."""
+        for_both = too_long.counts_answer(counted, declared)
         if too_long.limit is not None and too_long.limit >= LEAST:
-            self._learn(tenant, model, too_long.limit, of_prompt=too_long.of_prompt)
+            self._learn(tenant, model, too_long.limit, of_prompt=too_long.of_prompt, counts_answer=for_both)
             return
         beyond = too_long.asked or counted + (declared or 0)
         # Where a longer prompt was taken just now, this one was refused for what is not counted, such as an
@@ -88,7 +90,7 @@ class LearnedWindows:
         if beyond > max(LEAST, self._taken_lately(tenant, model)):
             known = self._bound_of(tenant, model)
             limit = min(known.tokens, beyond - 1) if known else beyond - 1
-            self._learn(tenant, model, limit, of_prompt=False)
+            self._learn(tenant, model, limit, of_prompt=False, counts_answer=for_both)
 
     def truncated(self, tenant: bytes, model: str, sent: int, billed: int, *, somebody_says: bool) -> None:
         """What was billed is what the server kept of a longer prompt: more than that it will cut again.
@@ -128,9 +130,19 @@ class LearnedWindows:
             self._bounds.put(model, msgspec.structs.replace(bound, tokens=prompt), tenant)
 
     def _learn(
-        self, tenant: bytes, model: str, limit: int, *, of_prompt: bool, by_bill: bool = False
+        self,
+        tenant: bytes,
+        model: str,
+        limit: int,
+        *,
+        of_prompt: bool,
+        by_bill: bool = False,
+        counts_answer: bool = False,
     ) -> None:
-        self._bounds.put(model, Bound(limit, of_prompt, self._clock() + BOUND_HOLDS, by_bill), tenant)
+        known = self._bound_of(tenant, model)
+        counts_answer = counts_answer or (known is not None and known.counts_answer)
+        until = self._clock() + BOUND_HOLDS
+        self._bounds.put(model, Bound(limit, of_prompt, until, by_bill, counts_answer), tenant)
         # What was taken before may have been taken by a server that is gone.
         if self.of(tenant, model).accepted > limit:
             self._accepted.put(model, Accepted(limit), tenant)

@@ -56,6 +56,22 @@ class Overflow:
     limit: int | None = None
     asked: int | None = None  # what was sent, as the upstream counted it
     of_prompt: bool = False  # the limit is for the prompt alone, not for prompt and answer together
+    answer: int | None = None  # how much of what was sent is the answer that was asked for
+
+    def prompt(self, counted: int, declared: int | None) -> int | None:
+        """What the upstream has counted of the prompt alone, of which we have counted so much."""
+        if self.asked is None or self.answer is not None:
+            return self.asked and self.asked - (self.answer or 0)
+        return min((self.asked, self.asked - (declared or 0)), key=lambda tokens: abs(tokens - counted))
+
+    def counts_answer(self, counted: int, declared: int | None) -> bool:
+        """Was it refused for its prompt and the declared answer together?"""
+        return not self.of_prompt and self.asked is not None and self.asked != self.prompt(counted, declared)
+
+    def is_for_any_prompt(self, counted: int, declared: int | None) -> bool:
+        """Was it refused for an answer beside which no prompt is short enough?"""
+        no_place = self.limit is not None and (declared or 0) >= self.limit
+        return no_place and self.counts_answer(counted, declared)
 
 
 def overflow(status: int | None, body: object) -> Overflow | None:
@@ -86,6 +102,7 @@ def _understood(text: str, fields: dict[str, object], *, named: bool) -> Overflo
         _tokens(fields.get("n_ctx")) or told.number("limit"),
         _tokens(fields.get("n_prompt_tokens")) or told.asked,
         told.of_prompt,
+        told.number("answer"),
     )
 
 

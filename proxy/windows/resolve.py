@@ -85,11 +85,12 @@ def _excludes_answer(said: Said, facts: ModelFacts) -> bool:
 
 def _experienced(window: Window, learned: Learned) -> Window:
     """A bound lowers any word; a prompt that was taken raises only what nobody has said."""
-    if not window.assumed:
-        return window if learned.bound is None else _lowered(window, learned.bound)
-    if learned.bound is not None:  # now somebody has said so
-        return Window(learned.bound.tokens, window.max_output, learned.bound.of_prompt)
-    return replace(window, tokens=max(window.tokens, learned.accepted))
+    bound = learned.bound
+    if bound is None:
+        return replace(window, tokens=max(window.tokens, learned.accepted)) if window.assumed else window
+    # Of an assumed window, now somebody has said it.
+    told = Window(bound.tokens, window.max_output, bound.of_prompt)
+    return replace(told if window.assumed else _lowered(window, bound), counts_answer=bound.counts_answer)
 
 
 def _lowered(window: Window, bound: Bound) -> Window:

@@ -86,3 +86,13 @@ def test_what_is_cut_is_the_oldest_that_was_spoken() -> None:
     assert newest_that_fit(messages, sizes, 32) == [SYSTEM, user("c")]
     assert newest_that_fit(messages, sizes, 1) == [SYSTEM, user("c")]
     assert newest_that_fit([SYSTEM, SYSTEM], [3, 13, 23], 5) == [SYSTEM, SYSTEM]
+
+
+@pytest.mark.parametrize(("caps", "status"), [(False, 400), (True, 200)])
+async def test_an_answer_that_finds_no_place_is_refused_or_capped(
+    http: aiohttp.ClientSession, caps: bool, status: int
+) -> None:
+    async with Simulator(SimulatorConfig(window=50, caps_answers=caps)) as simulator:
+        body = chat(user("Hi."), max_tokens=50)
+        async with http.post(f"{simulator.base_url}/chat/completions", json=body) as answer:
+            assert answer.status == status

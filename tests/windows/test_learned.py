@@ -40,11 +40,40 @@ def bound(learned: LearnedWindows, model: str = "m") -> tuple[int, bool] | None:
     return (found.tokens, found.of_prompt) if found is not None else None
 
 
+def counts_answer(learned: LearnedWindows) -> bool:
+    found = learned.of(ALICE, "m").bound
+    return found is not None and found.counts_answer
+
+
 async def test_a_limit_that_was_named_is_the_bound(learned: LearnedWindows) -> None:
     learned.refused(ALICE, "m", Overflow(8192, 9000), counted=8500, declared=500)
     assert bound(learned) == (8192, False)
     learned.refused(ALICE, "m", Overflow(200000, 213462, of_prompt=True), counted=200_500, declared=None)
     assert bound(learned) == (200000, True)
+
+
+async def test_an_answer_that_was_counted_with_its_prompt_is_counted_from_then_on(
+    learned: LearnedWindows, clock: Clock
+) -> None:
+    learned.refused(ALICE, "m", Overflow(8192, 9000), counted=8900, declared=7000)
+    assert not counts_answer(learned)
+    learned.refused(ALICE, "m", Overflow(8192, 10_000), counted=3000, declared=7000)
+    assert (bound(learned), counts_answer(learned)) == ((8192, False), True)
+    learned.refused(ALICE, "m", Overflow(8000), counted=8100, declared=None)
+    assert (bound(learned), counts_answer(learned)) == ((8000, False), True)
+    clock.now += BOUND_HOLDS + 1
+    learned.refused(ALICE, "m", Overflow(8000), counted=8100, declared=None)
+    assert not counts_answer(learned)
+
+
+@pytest.mark.parametrize("declared", [7000, 8192, 10**6])
+async def test_an_answer_that_leaves_nothing_narrows_no_window(
+    learned: LearnedWindows, declared: int
+) -> None:
+    learned.refused(ALICE, "m", Overflow(8192, 1000 + declared), counted=1000, declared=declared)
+    assert bound(learned) == (8192, False)
+    learned.refused(ALICE, "other", Overflow(None, 1000 + declared), counted=1000, declared=declared)
+    assert bound(learned, "other") == (1000 + declared - 1, False)
 
 
 async def test_other_models_learn_nothing_from_it(learned: LearnedWindows) -> None:

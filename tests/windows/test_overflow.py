@@ -19,8 +19,8 @@ def vllm(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "BadRequestError", "param": None, "code": 400}}
 
 
-def both(limit: int | None = None, asked: int | None = None) -> Overflow:
-    return Overflow(limit, asked)
+def both(limit: int | None = None, asked: int | None = None, answer: int | None = None) -> Overflow:
+    return Overflow(limit, asked, answer=answer)
 
 
 def prompt_alone(limit: int | None = None, asked: int | None = None) -> Overflow:
@@ -52,7 +52,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "your prompt; 256 for the completion). Please reduce your prompt; or completion length.",
             None,
         ),
-        both(4097, 6539),
+        both(4097, 6539, 256),
     ),
     "openai gpt-5": (
         400,
@@ -75,7 +75,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "This model's maximum context length is 8192 tokens. However, you requested 9027 tokens (8027 in "
             "the messages, 1000 in the completion). Please reduce the length of the messages or completion."
         ),
-        both(8192, 9027),
+        both(8192, 9027, 1000),
     ),
     "deepseek": (
         400,
@@ -85,7 +85,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "completion.",
             "invalid_request_error",
         ),
-        both(131072, 131134),
+        both(131072, 131134, 8192),
     ),
     "vllm of old": (
         400,
@@ -98,7 +98,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "param": None,
             "code": 400,
         },
-        both(16384, 19591),
+        both(16384, 19591, 10000),
     ),
     "vllm, the answer reaches too far": (
         400,
@@ -106,7 +106,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "'max_tokens' or 'max_completion_tokens' is too large: 2000. This model's maximum context length "
             "is 4096 tokens and your request has 2104 input tokens (2000 > 4096 - 2104). None"
         ),
-        both(4096, 4104),
+        both(4096, 4104, 2000),
     ),
     "vllm, the prompt alone": (
         400,
@@ -136,7 +136,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "length is only 131072 tokens, resulting in a maximum input length of 99072 tokens. Please "
             "reduce the length of the input prompt. (parameter=input_tokens, value=99073)"
         ),
-        both(131072, 131073),
+        both(131072, 131073, 32000),
     ),
     "vllm of today": (
         400,
@@ -145,7 +145,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "and your prompt contains at least 3997 input tokens, for a total of at least 4097 tokens. "
             "Please reduce the length of the input prompt or the number of requested output tokens."
         ),
-        both(4096, 4097),
+        both(4096, 4097, 100),
     ),
     "sglang": (
         400,
@@ -165,7 +165,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "You requested a total of 270128 tokens: 261936 tokens from the input messages and 8192 tokens "
             "for the completion.",
         },
-        both(262144, 270128),
+        both(262144, 270128, 8192),
     ),
     "sglang short of memory": (
         400,
@@ -223,7 +223,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "length or `max_tokens` and try again",
             "invalid_request_error",
         ),
-        both(200000, 207951),
+        both(200000, 207951, 8192),
     ),
     "gemini": (
         400,
@@ -280,7 +280,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "tokens (168123 of text input, 32000 in the output). Please reduce the length of either one.",
             400,
         ),
-        both(163840, 200123),
+        both(163840, 200123, 32000),
     ),
     "openrouter, a provider's own words": (
         502,
@@ -342,7 +342,7 @@ REFUSALS: dict[str, tuple[int, object, Overflow]] = {
             "3474 `inputs` tokens and 60 `max_new_tokens`",
             "error_type": "validation",
         },
-        both(2048, 3534),
+        both(2048, 3534, 60),
     ),
     "tgi, the prompt alone": (
         422,
@@ -628,3 +628,36 @@ def test_a_deep_or_wide_body_is_read_in_no_time() -> None:
     assert overflow(400, deep) is None
     assert overflow(400, wide) is None
     assert time.thread_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("said", "counted", "declared", "prompt", "counts_answer", "is_for_any_prompt"),
+    [
+        # The answer is named …
+        (both(8000, 10_000, 7000), 2900, 7000, 3000, True, False),
+        # … even where so much of the prompt is not counted any more.
+        (both(100_000, 100_001, 90_000), 60_000, 90_000, 10_001, True, False),
+        # It is not, but is in what was asked for.
+        (both(8000, 10_000), 2900, 7000, 3000, True, False),
+        (both(8000, 11_000), 2900, 8000, 3000, True, True),
+        (both(8000, 2**40 + 3000), 2900, 2**40, 3000, True, True),
+        # It is not in it: a shorter prompt may be answered, whatever was declared.
+        (both(8000, 9000), 8800, 8000, 9000, False, False),
+        (both(8000, 9000), 8800, None, 9000, False, False),
+        (prompt_alone(8000, 9000), 8800, 8000, 9000, False, False),
+        # Nobody says.
+        (both(8000), 8800, 8000, None, False, False),
+        (both(), 8800, 8000, None, False, False),
+    ],
+)
+def test_a_refusal_tells_the_prompt_s_part_of_what_was_asked_for(
+    said: Overflow,
+    counted: int,
+    declared: int | None,
+    prompt: int | None,
+    counts_answer: bool,
+    is_for_any_prompt: bool,
+) -> None:
+    assert said.prompt(counted, declared) == prompt
+    assert said.counts_answer(counted, declared) is counts_answer
+    assert said.is_for_any_prompt(counted, declared) is is_for_any_prompt
