@@ -10,8 +10,8 @@ _ANSWER_SHARE = 1 / 4
 _LEAST_ANSWER_SHARE = 1 / 8
 _LEAST_ANSWER = 1024
 # A declared answer may ask for nearly all of the window, or for more. Where it leaves the prompt less than is
-# reserved for an answer of which nothing was said, nobody means it as a length, and it is the upstream's to cap
-# or to refuse.
+# reserved for an answer of which nothing was said, nobody means it as a length: the upstream will cap it, or
+# refuse it.
 _LEAST_LEFT_SHARE = 1 / 4
 # Where the upstream has refused a prompt for the answer beside it, shorter prompts are answered; but one as
 # short as this is not worth a conversation.

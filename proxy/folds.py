@@ -94,11 +94,20 @@ class Folds:
 
     async def keep(self, tenant: bytes, fold: Fold) -> Fold:
         """The fold that is used for this prefix from now on: this one, or another's that was there before."""
+        if not self._later.writes_for(tenant):
+            return await self._keep_when_accepted(tenant, fold)
         stored = await self._store.put_new(tenant, Space.FOLDS, _key(fold), to_bytes(fold), ttl=self._ttl())
         winner = _fold_of(fold.address, stored) or fold
         self._settled.put(tenant + fold.address, self._absences)
         self._remembered.put(tenant + fold.address, winner)
         return winner
+
+    async def _keep_when_accepted(self, tenant: bytes, fold: Fold) -> Fold:
+        if (winner := await self.at(tenant, fold.home, fold.prefix, fold.beside)) is not None:
+            return winner
+        self._remembered.put(tenant + fold.address, fold)
+        self._settle(tenant, fold)
+        return fold
 
     def store_is_back(self) -> None:
         """Perhaps without what it kept: what is in use here is put there again, for all others."""

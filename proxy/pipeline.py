@@ -10,6 +10,7 @@ import structlog
 from proxy import messages
 from proxy.announcing import actions, announcement, warnings
 from proxy.books import Books
+from proxy.callers import REFUSED, Callers
 from proxy.conversation import Conversation, conversation_of
 from proxy.counting.measuring import Split
 from proxy.counting.once import Once
@@ -31,15 +32,13 @@ from proxy.request import Request, Wishes
 from proxy.sending import Sending, as_it_came
 from proxy.sizing import Sizing
 from proxy.upstream import Answer, Outgoing, Upstream
-from proxy.watching import Watch, watch
+from proxy.watching import Watch, is_an_error, watch
 from proxy.windows.asking import Asking
 from proxy.windows.overflow import Overflow, overflow
 
 log = structlog.get_logger("tailfold")
 
 _REFUSALS = (400, 422)
-# The upstream does not know the caller: nothing of the request is kept.
-_STRANGERS = (401, 403)
 _LONG = 1_000
 # What templates say of a summary in a role or place that they do not know.
 _ABOUT_ROLES = ("role", "template", "ystem message")
@@ -62,6 +61,7 @@ class Rooms:
 
     upstream: Upstream
     tenants: Tenants
+    callers: Callers
     sizing: Sizing
     histories: Histories
     recalling: Recalling
@@ -290,6 +290,8 @@ class ChatPipeline:
         attempt, sizing = sent.attempt, self._rooms.sizing
         request, sending = attempt.request, attempt.sending
         exchange.usage = sent.watched.usage()
+        well = not is_an_error(sent.watched.said())
+        self._rooms.callers.answered(request.tenant, exchange.status, well=well)
         if 200 <= exchange.status < 300:
             lesson = sizing.answered(sending.form.sized, exchange.usage)
             if exchange.size is not None:
@@ -299,7 +301,7 @@ class ChatPipeline:
             if self._rooms.asking is not None:
                 self._rooms.asking.about(sending.form.sized.model, credentials_in(incoming.headers))
             self._enter(request, sending)
-        elif exchange.status not in _STRANGERS:
+        elif exchange.status not in REFUSED:
             sizing.answered(request.sized, None)
         self._learn_from_what_was_relayed(attempt, sent.watched, exchange)
         exchange.spent(Stage.RECORD, began)
@@ -313,7 +315,7 @@ class ChatPipeline:
 
     def _learn_from_what_was_relayed(self, attempt: _Attempt, watched: Watch, exchange: Exchange) -> None:
         said = watched.said()
-        if exchange.status < 300 and not (isinstance(said, dict) and said.get("error")):
+        if exchange.status < 300 and not is_an_error(said):
             return
         # In a stream, and from some gateways, a refusal comes with a 200.
         status = exchange.status if exchange.status >= 300 else None

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from proxy.books import Books
+from proxy.callers import Callers
 from proxy.counting.counter import Counter, Manner
 from proxy.counting.knowledge import Knowledge
 from proxy.counting.measuring import Measurer
@@ -97,7 +98,8 @@ class Rooms:
             time_limit=_first(store_time_limit, settings.redis.timeout if settings.is_shared else TIME_LIMIT),
         )
         self.store_trouble: str | None = None  # why it cannot be used now
-        self._writer = LateWriter(self._store, tasks)
+        self._callers = Callers()
+        self._writer = LateWriter(self._store, tasks, self._callers)
         self.events = Events()
         self._tidings = Tidings(metrics, self.events, tells=settings.notify.events)
         self._folds = Folds(self._store, self._writer, ttl=self._ttl)
@@ -138,6 +140,7 @@ class Rooms:
         return Line(
             self.upstream,
             self._tenants,
+            self._callers,
             sizing,
             Histories(self._pool),
             Recalling(sizing, lanes, self._folds, forms, on_prefix=settings.summarizer.on_prefix),
@@ -166,6 +169,7 @@ class Rooms:
             summarizer,
             spending,
             self._tidings,
+            self._callers,
             patience=settings.summarizer.timeout,
             clock=time.time,
         )

@@ -159,6 +159,11 @@ class FilteredStream:
         return not self._stream.finished
 
 
+def is_an_error(said: object) -> bool:
+    """Of what came with a status that promised an answer."""
+    return isinstance(said, dict) and bool(said.get("error"))
+
+
 def watch(headers: Headers, *, hide_usage: bool) -> Watch:
     """The right way to watch an answer with these headers."""
     media_type = (first(headers, b"content-type") or b"").partition(b";")[0].strip().lower()

@@ -11,6 +11,7 @@ from time import perf_counter
 
 import structlog
 
+from proxy.callers import Callers
 from proxy.fold.history import History
 from proxy.fold.record import Fold, Kind, address_of
 from proxy.folds import Folds
@@ -71,6 +72,7 @@ class Workshop:
         summarizer: Summarizer,
         spending: Spending,
         tidings: Tidings,
+        callers: Callers,
         *,
         patience: float,
         clock: Callable[[], float],
@@ -84,6 +86,7 @@ class Workshop:
         self._summarizer = summarizer
         self._spending = spending
         self._tidings = tidings
+        self._callers = callers
         self._clock = clock
         self._running: dict[bytes, asyncio.Task[Fold | None]] = {}
         self._pauses: Recent[bytes, _Pause] = Recent(_CALLERS)
@@ -143,7 +146,8 @@ class Workshop:
         return task
 
     def maker(self, order: Order) -> Maker:
-        return Maker(_Metered(self._summarizer, order.tenant, self._spending, self._tidings), order.count)
+        metered = _Metered(self._summarizer, order.tenant, self._spending, self._tidings, self._callers)
+        return Maker(metered, order.count)
 
     async def keep(self, order: Order, fold: Fold, began: float | None = None) -> Fold:
         """The fold of this prefix from now on, which may be one that was there before."""
@@ -235,11 +239,14 @@ class Workshop:
 class _Metered:
     """A summary model whose calls are paid for by a caller."""
 
-    def __init__(self, inner: Summarizer, tenant: bytes, spending: Spending, tidings: Tidings) -> None:
+    def __init__(
+        self, inner: Summarizer, tenant: bytes, spending: Spending, tidings: Tidings, callers: Callers
+    ) -> None:
         self._inner = inner
         self._tenant = tenant
         self._spending = spending
         self._tidings = tidings
+        self._callers = callers
 
     async def write(self, wanted: Wanted) -> Written:
         began = perf_counter()
@@ -249,6 +256,8 @@ class _Metered:
             self._tidings.asked(perf_counter() - began, failure.reason)
             raise
         self._tidings.asked(perf_counter() - began, "ok", written.usage)
+        if written.in_callers_name:
+            self._callers.accept(self._tenant)
         if written.usage is not None:
             self._spending.spend(self._tenant, written.usage.prompt + written.usage.completion)
         return written

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from proxy.callers import Callers
 from proxy.events import Event, Events
 from proxy.fold.history import History, history
 from proxy.fold.record import Fold, Kind
@@ -97,6 +98,7 @@ async def shop(
         summarizer,
         spending,
         Tidings(metrics, events, tells=True),
+        Callers(),
         patience=20.0,
         clock=lambda: clock[0],
         lease=lease,

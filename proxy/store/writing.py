@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import structlog
 
+from proxy.callers import Callers
 from proxy.ports import Space, Store, StoreUnavailable
 from proxy.store.slots import Slot, footprint
 from proxy.tasks import Tasks
@@ -35,12 +37,17 @@ class _Put(NamedTuple):
 
 class LateWriter:
     """Writing begins at once; what arrives meanwhile is written together afterwards, so that the batches grow
-    with the load. What the store refuses is dropped: all of it can be learned again.
+    with the load. What the store refuses is dropped: all of it can be learned again. Of callers whom the
+    upstream has not accepted nothing is written before it has.
     """
 
-    def __init__(self, store: Store, tasks: Tasks, *, most_bytes: int = 16 * 1024**2) -> None:
+    def __init__(
+        self, store: Store, tasks: Tasks, callers: Callers | None = None, *, most_bytes: int = 16 * 1024**2
+    ) -> None:
+        """Without `callers` everybody is known."""
         self._store = store
         self._tasks = tasks
+        self._callers = callers
         self._most_bytes = most_bytes
         self._pending: dict[Slot, _Late] = {}
         self._pending_bytes = 0
@@ -49,7 +56,15 @@ class LateWriter:
         self._complained = False
         self.dropped = 0
 
+    def writes_for(self, tenant: bytes) -> bool:
+        """Is it known that the upstream accepts this caller?"""
+        return self._callers is None or self._callers.know(tenant)
+
     def later(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
+        if self._callers is not None and not self._callers.know(tenant):
+            size = sum(footprint(Slot(tenant, space, key), value) for key, value in values.items())
+            self._callers.when_accepted(tenant, partial(self.later, tenant, space, values, ttl=ttl), size)
+            return
         for key, value in values.items():
             self._add(Slot(tenant, space, key), _Late(value, ttl))
         self._keep_within_bounds()
@@ -66,6 +81,10 @@ class LateWriter:
         then: Callable[[bytes], None],
     ) -> None:
         """Keep a value if there is none; `then` hears which one is kept."""
+        if self._callers is not None and not self._callers.know(tenant):
+            settle = partial(self.settle, tenant, space, key, value, ttl=ttl, then=then)
+            self._callers.when_accepted(tenant, settle, footprint(Slot(tenant, space, key), value))
+            return
         work = self._settle(Slot(tenant, space, key), _Late(value, ttl), then)
         self._tasks.start(work, name="settle in the store")
 

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import orjson
 import structlog
@@ -116,7 +117,7 @@ async def _written(answer: Answer, model: str) -> Written:
         said = await _said(answer)
         if _is_about_length(answer.status, said):
             raise Refused(TOO_LONG, "")  # some gateways put a refusal into an answer that began well
-        return written_in(_parsed(said), model)
+        return replace(written_in(_parsed(said), model), in_callers_name=True)
     if answer.status not in _REFUSALS:
         raise SummaryFailed(reason_of(answer.status), pause_in(first(answer.headers, b"retry-after")))
     raise _refused(answer.status, await _said(answer))

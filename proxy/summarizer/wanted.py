@@ -49,6 +49,7 @@ class Written:
     finish_reason: str | None
     model: str
     usage: Usage | None
+    in_callers_name: bool = False  # the upstream has accepted the caller's credential for it
 
 
 class Summarizer(Protocol):
