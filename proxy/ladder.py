@@ -53,7 +53,9 @@ def _at_most(job: Job, tokens: int) -> int:
 
 
 def _shorter_results(weighing: Weighing, cut: Cut, beside: int, maker: Maker) -> dict[int, bytes]:
-    """Of the turns that are kept, by their numbers: tool results without their middle, where they must."""
+    """Of the turns that are kept, by their numbers: results, and in need what the assistant has said or has
+    called tools with, without their middle.
+    """
     kept = [_turn(weighing, number) for number in cut.kept]
     needed = weighing.beside(cut.covers, cut.kept) + beside
     if needed <= weighing.budget.largest:

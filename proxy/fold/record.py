@@ -12,7 +12,7 @@ class Kind(StrEnum):
 
     SUMMARY = "summary"  # by a model
     EXTRACT = "extract"  # sentences and artefacts picked without a model
-    SHRUNK = "shrunk"  # the same, and the middle of kept tool results left out
+    SHRUNK = "shrunk"  # the same, and the middle of texts in kept messages left out
     TRUNCATION = "truncation"  # nothing but a marker that says how much was left out
 
 

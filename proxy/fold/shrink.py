@@ -1,28 +1,20 @@
-"""Shorter tool results: where what must be kept does not fit, the middle of the largest goes first."""
+"""Shorter messages: where what must be kept does not fit, the middle of the largest texts goes first."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
+from dataclasses import dataclass, replace
 
 from proxy.fold.history import Turn
-from proxy.fold.utterance import RESULTS
+from proxy.fold.texts import Part, Path, texts, with_texts
 
-# Of a result's text so much stays in any case, in tokens: enough to see what it was.
+# Of a text so much stays in any case, in tokens: enough to see what it was.
 LEAST = 64
 LEAST_IN_NEED = 16
 NOTE = "\n[… {} characters left out here to fit the context window …]\n"
 
 # Nearly always two or three do. Each takes away a twentieth at least.
 _STEPS = 60
-
-_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_content = msgspec.json.Decoder(str | list[msgspec.Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 
 Count = Callable[[str], int]
 
@@ -53,28 +45,37 @@ def _at_line_ends(text: str, head: int, tail: int) -> tuple[int, int]:
 
 
 def shrunk(turns: Sequence[Turn], saving: int, count: Count, least: int = LEAST) -> Shrunk:
-    """As evenly as can be: the largest texts in results come down to one size, at which enough is saved.
+    """As evenly as can be: the largest texts come down to one size, at which enough is saved. What the
+    assistant has said is only cut where results do not give up enough, and what it has called tools with only
+    where both do not.
 
     Where even the least that may stay does not save that much, as much as there is.
     """
-    results = {place: _Result.read(turn.raw) for place, turn in enumerate(turns) if turn.role in RESULTS}
-    texts = [
-        _Text(place, number, text, count(text))
-        for place, result in results.items()
-        for number, text in result.texts.items()
-    ]
-    cuts = _cuts(texts, saving, count, least)
-    shorter: dict[int, dict[int, str]] = {}
+    cuts: list[_Text] = []
+    for part in Part:
+        missing = saving - sum(cut.saved for cut in cuts)
+        if missing > 0:
+            cuts += _cuts(_texts(turns, part, count), missing, count, least)
+    shorter: dict[int, dict[Path, str]] = {}
     for cut in cuts:
-        shorter.setdefault(cut.place, {})[cut.number] = cut.text
-    messages = {place: results[place].with_texts(parts) for place, parts in shorter.items()}
+        shorter.setdefault(cut.place, {})[cut.path] = cut.text
+    messages = {place: with_texts(turns[place].raw, changed) for place, changed in shorter.items()}
     return Shrunk(messages, sum(cut.saved for cut in cuts))
+
+
+def _texts(turns: Sequence[Turn], part: Part, count: Count) -> list[_Text]:
+    """What is no longer than a note of what is gone cannot be made shorter."""
+    return [
+        _Text(place, each.path, each.text, count(each.text))
+        for place, turn in enumerate(turns)
+        for each in texts(turn.raw, turn.role, part, longer_than=len(NOTE))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
     place: int  # of the message
-    number: int  # of the part in its content
+    path: Path  # to it, in there
     text: str
     tokens: int
     saved: int = 0
@@ -91,7 +92,7 @@ class _Text:
             if tokens <= most:
                 break
         saved = self.tokens - tokens
-        return _Text(self.place, self.number, text, tokens, saved) if saved > 0 else None
+        return replace(self, text=text, tokens=tokens, saved=saved) if saved > 0 else None
 
 
 def _cuts(texts: Sequence[_Text], saving: int, count: Count, least: int) -> list[_Text]:
@@ -117,74 +118,3 @@ def _level(sizes: Sequence[int], saving: int) -> int:
         if above - number * below >= saving:
             return (above - saving) // number
     return 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """A tool's result, taken apart so far that its texts can be changed and nothing else is."""
-
-    members: Mapping[str, Any]
-    content: str | list[Any]
-    texts: Mapping[int, str]  # by the part of the content that they stand in
-
-    @classmethod
-    def read(cls, raw: bytes) -> _Result:
-        members = _members(msgspec.Raw(raw))
-        content = _content(members.get("content"))
-        parts = [content] if isinstance(content, str) else map(_text, content)
-        return cls(members, content, {number: text for number, text in enumerate(parts) if text is not None})
-
-    def with_texts(self, texts: Mapping[int, str]) -> bytes:
-        if isinstance(self.content, str):
-            return _json({**self.members, "content": texts[0]})
-        parts = [
-            {**_members(part), "text": texts[number]} if number in texts else part
-            for number, part in enumerate(self.content)
-        ]
-        return _json({**self.members, "content": parts})
-
-
-# Values are kept as the client spelled them, numbers that no parser keeps included. Only a message with half
-# a surrogate pair in it, which JavaScript leaves when it cuts a text, is written anew from what it means.
-
-
-def _members(value: Any) -> Mapping[str, Any]:
-    if isinstance(value, msgspec.Raw):
-        try:
-            return _decode_object(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            value = _leniently(bytes(value))
-    return value if isinstance(value, dict) else {}
-
-
-def _leniently(raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _content(value: Any) -> str | list[Any]:
-    if isinstance(value, msgspec.Raw):
-        try:
-            value = _decode_content(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return []
-    return value if isinstance(value, str | list) else []
-
-
-def _text(part: Any) -> str | None:
-    text = _members(part).get("text")
-    if isinstance(text, msgspec.Raw):
-        try:
-            return _decode_text(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return None
-    return text if isinstance(text, str) else None
-
-
-def _json(message: Mapping[str, Any]) -> bytes:
-    try:
-        return msgspec.json.encode(message)
-    except UnicodeEncodeError:
-        return json.dumps(message, separators=(",", ":")).encode()

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.fold.history import Turn
-from proxy.fold.shrink import LEAST, NOTE, shrunk, without_middle
+from proxy.fold.shrink import LEAST, LEAST_IN_NEED, NOTE, shrunk, without_middle
+from tests.fold.validator import faults
 from tests.fold.words import assistant, calls, count, recorded, result, turn, user
 
 LONG = "".join(f"line {number} of the log\n" for number in range(1000))
@@ -69,13 +70,43 @@ def test_of_every_result_something_stays() -> None:
         assert 30 < tokens_of(raw) <= LEAST
 
 
-@pytest.mark.parametrize(
-    "turns", [[], [user(LONG), assistant(LONG), turn({"role": "system", "content": LONG})]]
-)
-def test_only_results_are_touched(turns: list[Turn]) -> None:
-    done = shrunk(turns, 100, count)
+@pytest.mark.parametrize("role", ["user", "system", "developer", "critic"])
+def test_nobody_else_s_words_are_touched(role: str) -> None:
+    done = shrunk([turn({"role": role, "content": LONG, "tool_calls": [calling("write", LONG)]})], 100, count)
     assert not done.messages
     assert done.saved == 0
+
+
+def test_results_go_first_then_what_the_assistant_has_said_then_what_it_has_called_tools_with() -> None:
+    arguments = json.dumps({"path": "a.log", "text": LONG})
+    turns = [user("hi"), assistant(LONG, tool_calls=[calling("write", arguments)]), result(LONG)]
+    one = count(LONG)
+    results, speech, everything = (
+        shrunk(turns, saving, count) for saving in (1000, one + 1000, 2 * one + 1000)
+    )
+    assert set(results.messages) == {2}
+    assert set(speech.messages) == set(everything.messages) == {1, 2}
+    spoken, whole = json.loads(speech.messages[1]), json.loads(everything.messages[1])
+    assert "characters left out here" in spoken["content"]
+    assert spoken["tool_calls"] == [calling("write", arguments)]
+    [call] = whole["tool_calls"]
+    found = json.loads(call["function"]["arguments"])
+    assert call == calling("write", call["function"]["arguments"])
+    assert (list(found), found["path"]) == (["path", "text"], "a.log")
+    assert found["text"].startswith("line 0 of the log\n")
+    assert "characters left out here" in found["text"]
+    assert everything.saved >= 2 * one + 1000
+
+
+def test_a_legacy_call_and_a_custom_tool_s_input_are_cut_too() -> None:
+    legacy = assistant(None, function_call={"name": "write", "arguments": json.dumps({"text": LONG})})
+    custom = {"id": "call_1", "type": "custom", "custom": {"name": "patch", "input": LONG}}
+    done = shrunk([legacy, assistant(None, tool_calls=[custom])], 2 * count(LONG) - 500, count)
+    function = json.loads(done.messages[0])["function_call"]
+    assert (function["name"], list(json.loads(function["arguments"]))) == ("write", ["text"])
+    [call] = json.loads(done.messages[1])["tool_calls"]
+    assert {**call, "custom": {**call["custom"], "input": LONG}} == custom
+    assert "characters left out here" in call["custom"]["input"]
 
 
 def test_a_legacy_result_is_one_too() -> None:
@@ -138,6 +169,68 @@ def test_saves_what_it_says_and_as_much_as_was_wanted_where_it_can(turns: list[T
         assert {**before, "content": None} == {**after, "content": None}
     if done.saved < saving:  # then there was no more to be had
         assert shrunk(turns, 10**9, count).saved == done.saved
+
+
+def calling(name: str, arguments: str, id: str = "call_1") -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=300),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+arguments = st.dictionaries(st.text(max_size=90), values, max_size=4).map(json.dumps) | st.text(max_size=300)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> list[Turn]:
+    """A user message, and what the assistant has done about it."""
+    asked = user(draw(st.text(max_size=300)))
+    if draw(st.booleans()):
+        function = {"name": "look", "arguments": draw(arguments)}
+        answer = turn({"role": "function", "name": "look", "content": draw(st.text(max_size=300))})
+        return [asked, assistant(draw(st.text(max_size=300)), function_call=function), answer]
+    ids = [f"call_{number}" for number in range(draw(st.integers(1, 3)))]
+    called = [calling("look", draw(arguments), id) for id in ids]
+    answers = [result(draw(st.text(max_size=300)), id) for id in ids]
+    return [asked, assistant(draw(st.text(max_size=300)), tool_calls=called), *answers]
+
+
+@given(st.lists(groups(), min_size=1, max_size=3), st.integers(0, 600))
+def test_whatever_is_cut_the_conversation_stays_valid_and_every_call_the_same(
+    parts: list[list[Turn]], saving: int
+) -> None:
+    turns = [each for part in parts for each in part]
+    done = shrunk(turns, saving, count, LEAST_IN_NEED)
+    after = [json.loads(done.messages.get(place, each.raw)) for place, each in enumerate(turns)]
+    assert faults(after) == []
+    for message, cut in zip([json.loads(each.raw) for each in turns], after, strict=True):
+        assert shape(message) == shape(cut)
+        assert message == cut or message["role"] != "user"
+    assert done.saved >= saving or shrunk(turns, 10**9, count, LEAST_IN_NEED).saved == done.saved
+
+
+def shape(value: Any, name: str = "") -> Any:
+    """Everything but the texts that may be cut."""
+    if isinstance(value, dict):
+        return {key: shape(each, key) for key, each in value.items()}
+    if isinstance(value, list):
+        return [shape(each) for each in value]
+    if name == "arguments":
+        try:
+            return in_arguments(json.loads(value))
+        except json.JSONDecodeError:
+            return "no document"
+    return "text" if name in ("content", "input") and isinstance(value, str) else value
+
+
+def in_arguments(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: in_arguments(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [in_arguments(each) for each in value]
+    return "text" if isinstance(value, str) else value
 
 
 def test_a_result_of_many_small_parts_ends_soon() -> None:

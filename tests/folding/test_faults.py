@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import orjson
 import pytest
 
 from proxy.simulator.config import Summaries
 from tests.fold.validator import faults
 from tests.folding.agent import Agent, Stage, prose, small, stage, with_tools
+from tests.simulator.talk import Message
 
 SYSTEM = {"role": "system", "content": "You look after the harbour."}
 BAD: list[Summaries] = ["error", "hang", "empty", "echo", "refusal", "tool_call", "inflated"]
@@ -155,6 +157,54 @@ async def test_one_result_larger_than_the_window_is_cut_in_its_middle_and_stays_
         again = await agent.say("And what does it mean?")
         assert (again.status, again.action) == (200, "reuse")
         assert on.sent()[-1][: len(cut)] == cut
+
+
+async def test_a_result_of_two_hundred_thousand_tokens_is_answered() -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 3)
+        log = " ".join(str(number % 1_000) for number in range(110_000))
+        answer = await agent.say("call:look Read the whole log.", result=log)
+        assert (answer.status, answer.warnings, on.refused()) == (200, [], 0)
+        assert int(answer.headers["X-Tailfold-Original-Tokens"]) > 200_000
+        sent = on.sent()[-1]
+        assert faults(sent) == []
+        assert sent[-1]["content"].startswith(log[:500])
+        assert sent[-1]["content"].endswith(log[-500:])
+        assert (await agent.say("And what does it mean?")).status == 200
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_a_file_of_a_hundred_thousand_tokens_that_was_written_in_one_call_is_answered(
+    legacy: bool,
+) -> None:
+    async with stage() as on:
+        agent = on.agent(SYSTEM, options=with_tools())
+        await talk(agent, 3)
+        asked = {"role": "user", "content": "Write the whole log down."}
+        agent.messages += [asked, *writing(prose(5, 80_000), legacy=legacy)]
+        answer = await agent.step()
+        assert (answer.status, on.refused()) == (200, 0)
+        assert int(answer.headers["X-Tailfold-Original-Tokens"]) > 100_000
+        sent = on.sent()[-1]
+        assert faults(sent) == []
+        assert sent.count(asked) == 1
+        said, done = sent[-2:]
+        assert done == agent.messages[-2]
+        function = said["function_call"] if legacy else said["tool_calls"][0]["function"]
+        arguments = orjson.loads(function["arguments"])
+        assert (function["name"], list(arguments), arguments["mode"]) == ("look", ["text", "mode"], 0o644)
+        assert "characters left out here" in arguments["text"]
+        assert (await agent.say("Is it written?")).status == 200
+
+
+def writing(text: str, *, legacy: bool) -> list[Message]:
+    function = {"name": "look", "arguments": orjson.dumps({"text": text, "mode": 0o644}).decode()}
+    said: Message = {"role": "assistant", "content": prose(3, 20_000)}
+    if legacy:
+        return [{**said, "function_call": function}, {"role": "function", "name": "look", "content": "done"}]
+    called = {**said, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+    return [called, {"role": "tool", "tool_call_id": "call_1", "content": "done"}]
 
 
 async def test_what_cannot_be_made_to_fit_is_forwarded_as_it_came_for_the_upstream_to_refuse() -> None:
