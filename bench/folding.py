@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,7 +52,7 @@ def main() -> int:
     kinds = {kind: several for kind, several in recorded.items() if kind in (given.only or recorded)}
     cases = playback.cases(kinds, SHARES, None if given.all else TURNS)
     if not cases:
-        print(f"bench.folding: no recordings in {given.traces}", file=sys.stderr)
+        print(f"bench.folding: {nothing_to_replay(given.traces, recorded, given.only)}", file=sys.stderr)
         return 2
     playback.quiet()
     began = perf_counter()
@@ -65,6 +65,18 @@ def main() -> int:
     left_out = sum(map(len, kinds.values())) - len(cases) // len(SHARES)
     run = Run(left_out, None if given.all else TURNS, given.pause, perf_counter() - began)
     return _publish(given, replayed, found, run)
+
+
+def nothing_to_replay(folder: Path, recorded: Collection[str], only: Sequence[str] | None) -> str:
+    if not folder.is_dir():
+        found = f"the folder {folder} does not exist"
+    elif not recorded:
+        found = f"the folder {folder} has no file *.jsonl"
+    elif only and not {*only} & {*recorded}:
+        found = f"the folder {folder} has {', '.join(recorded)}, but not {', '.join(only)}"
+    else:
+        found = f"in those of the folder {folder} no turn was recorded"
+    return f"there are no recorded conversations to replay: {found}.\n{traces.FORMAT}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,11 @@ from proxy.usage import Usage
 
 # Kept beside the project, not in it: their licences differ.
 FOLDER = ROOT.parent / "shared" / "traces"
+FORMAT = """\
+They are kept beside the project, not in it; --traces FOLDER looks for them elsewhere. Every kind has a file
+of JSON lines (aider.jsonl, openhands.jsonl, …), a conversation in each line:
+{"id": "…", "model": "…" or null, "tools": […] or null, "messages": […],
+ "usage": [{"n_messages": 3, "prompt_tokens": 90, "completion_tokens": 9}, …]}"""
 BILLED = ("tau2.jsonl", "openhands.jsonl")
 
 

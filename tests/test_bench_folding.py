@@ -400,6 +400,18 @@ def test_without_recordings_nothing_is_measured_and_nothing_written(tmp_path: Pa
     assert "too few to be written down" in command(tmp_path, "--write", "--only", "aider").stderr
 
 
+def test_without_recordings_it_is_said_what_is_missing_and_where_it_is_looked_for(tmp_path: Path) -> None:
+    absent = tmp_path / "traces"
+    told = command(absent).stderr
+    assert f"the folder {absent} does not exist" in told
+    for word in ("aider.jsonl", "--traces FOLDER", '"messages"', '"usage"'):
+        assert word in told
+    assert f"the folder {tmp_path} has no file *.jsonl" in command(tmp_path).stderr
+    (tmp_path / "talk.jsonl").write_text("")
+    assert f"the folder {tmp_path} has talk, but not aider" in command(tmp_path, "--only", "aider").stderr
+    assert "no turn was recorded" in command(tmp_path).stderr
+
+
 def test_the_command_prints_every_figure(tmp_path: Path) -> None:
     trace = {"id": "1", "model": None, "tools": None, "messages": messages("Hi", "Hello."), "usage": []}
     (tmp_path / "talk.jsonl").write_text(json.dumps(trace) + "\n")

@@ -44,6 +44,8 @@ class SimulatorConfig:
     caps_answers: bool = False  # an answer that finds no place beside its prompt is cut, not refused
     strict_template: bool = False  # one system message, at the beginning; no two of the user's in a row
 
+    alternating_template: bool = False  # after an instruction, user and assistant take turns, and nobody else
+
     summaries: Summaries = "good"
     summary_delay: float = 0.0  # seconds before a summary begins
 

@@ -20,5 +20,13 @@ def check_template(messages: list[Message]) -> None:
         raise _refused("Conversation roles must alternate user/assistant/user/assistant/...")
 
 
+def check_turns(messages: list[Message]) -> None:
+    """An instruction at the beginning is told with the first user message; calls and results are no turns."""
+    spoken = messages[1:] if messages[0]["role"] in INSTRUCTING else messages
+    turns = [message for message in spoken if message["role"] != "tool" and "tool_calls" not in message]
+    if any((turn["role"] == "user") is bool(number % 2) for number, turn in enumerate(turns)):
+        raise _refused("Conversation roles must alternate user/assistant/user/assistant/...")
+
+
 def _refused(text: str) -> ApiError:
     return ApiError(text, kind="BadRequestError", code=400)

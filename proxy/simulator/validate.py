@@ -10,7 +10,7 @@ import orjson
 
 from proxy.simulator.answers import ApiError
 from proxy.simulator.config import SimulatorConfig
-from proxy.simulator.template import check_template
+from proxy.simulator.template import check_template, check_turns
 
 Message = dict[str, Any]
 
@@ -179,6 +179,8 @@ def _messages(value: dict[str, Any], config: SimulatorConfig) -> list[Message]:
     _check_tool_pairs(messages)
     if config.strict_template:
         check_template(messages)
+    if config.alternating_template:
+        check_turns(messages)
     return messages
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import aiohttp
 import orjson
 import pytest
 
+from proxy.ports import NOBODY
 from tests.folding.agent import Agent, Stage, prose, small, stage
 
 SYSTEM = {"role": "system", "content": "You look after the harbour."}
@@ -45,61 +50,103 @@ async def test_fifty_requests_that_do_not_fit_wait_for_one_summary() -> None:
         assert len(on.upstream.summary_calls()) == 1
 
 
-async def test_two_callers_with_the_same_words_and_the_same_header_share_nothing() -> None:
-    async with stage() as on:
+async def test_two_callers_with_the_same_words_and_the_same_header_share_nothing(tmp_path: Path) -> None:
+    async with stage(store=f"sqlite:///{tmp_path}/state.db") as on:
         one, other = full(on, key="sk-one"), full(on, key="sk-other")
         for agent in (one, other):
             agent.headers["X-Conversation-Id"] = "the-same"
             await agent.step()
             await on.folded()
-            await agent.say("And then? " + prose(9, 900))
-        assert one.answers[-1].action == other.answers[-1].action == "fold"
-        assert one.answers[-1].fold != other.answers[-1].fold
-        asked = [received.header("authorization") for received in on.upstream.summary_calls()]
-        assert sorted(asked) == ["Bearer sk-one", "Bearer sk-other"]
+            await agent.say(f"My word is of-{agent.key}. {prose(9, 1_500)}")
+            await on.folded()
+            await agent.say(f"And then? {prose(9, 5_000)}")
+            await on.folded()
+        assert [answer.action for answer in one.answers] == [answer.action for answer in other.answers]
+        assert one.answers[1].action == "fold"
+        assert not folds_of(one) & folds_of(other)
+        for received in on.upstream.requests:
+            foreign = {"sk-one": b"of-sk-other", "sk-other": b"of-sk-one"}[received.credential]
+            assert foreign not in received.body
+        assert len(on.upstream.summary_calls()) >= 2
+    kept = stored_by_caller(tmp_path)
+    mine, theirs = sorted(kept.values(), key=lambda facts: b"of-sk-other" in b"".join(facts.values()))
+    assert len(mine) == len(theirs) > 0
+    shared = {space for space, _ in mine.keys() & theirs.keys()}
+    assert shared <= {"windows", "lanes"}  # a model's name and today's date, under which each has its own
+    assert b"of-sk-other" not in b"".join(mine.values())
+    assert b"of-sk-one" not in b"".join(theirs.values())
+    assert b"of-sk-one" in b"".join(mine.values())
 
 
-async def test_two_hundred_look_alikes_are_never_given_anothers_fold() -> None:
+def folds_of(agent: Agent) -> set[str]:
+    return {answer.fold for answer in agent.answers if answer.fold}
+
+
+def stored_by_caller(home: Path) -> dict[bytes, dict[tuple[str, bytes], bytes]]:
+    kept: dict[bytes, dict[tuple[str, bytes], bytes]] = {}
+    with closing(sqlite3.connect(f"file:{home}/state.db?mode=ro", uri=True)) as file:
+        for tenant, space, key, value in file.execute("SELECT tenant, space, key, value FROM facts"):
+            if tenant != NOBODY:
+                kept.setdefault(tenant, {})[space, key] = value
+    return kept
+
+
+_MARK = re.compile(rb"mark-\d+-\d+")
+_RECORD = re.compile(rb"record of the conversation so far.*?end of the record")
+
+
+async def test_two_hundred_look_alikes_are_never_told_what_another_has_said() -> None:
     """The same instructions and the same first message; edits, branches and answers generated anew."""
     dice = random.Random(7)
-    config = small(1_500, cache_min_tokens=None)
+    config = small(1_500, cache_min_tokens=None, recorded_requests=10_000)
     async with stage(config, models={"gpt-4o": {"window": 1_500}}) as on:
-        agents = [on.agent(SYSTEM, options={"max_tokens": 20}) for _ in range(200)]
-        marks: dict[int, set[str]] = {}
+        said = Said()
+        agents = [on.agent(SYSTEM, options={"max_tokens": 20}) for _ in range(180)]
         for agent in agents:
             agent.messages.append({"role": "user", "content": "Hello, please help me."})
             agent.messages.append({"role": "assistant", "content": "With pleasure."})
-            marks[id(agent)] = set()
         for turn in range(9):
+            if turn in (3, 6):
+                agents += [agent.copy() for agent in dice.sample(agents, 10)]
             dice.shuffle(agents)
             for batch in range(0, len(agents), 20):
-                await asyncio.gather(
-                    *(
-                        _turn(agent, turn, marks, random.Random(turn * 1000 + place))
-                        for place, agent in enumerate(agents[batch : batch + 20], batch)
-                    )
-                )
+                turns = [said.turn(agent, turn, dice) for agent in agents[batch : batch + 20]]
+                await asyncio.gather(*turns)
             await on.folded()
+        assert len(agents) == 200
         assert on.proxy.metric("tailfold_actions_total", action="fold") > 100
-        assert on.proxy.metric("tailfold_overflows_total") == 0
+        assert on.refused() == 0
+        told = 0
+        for received in on.upstream.chat_calls():
+            marks = {*_MARK.findall(received.body)}
+            assert marks <= said.by_request[received.header("x-probe")]
+            record = _RECORD.search(received.body)
+            told += record is not None and _MARK.search(record[0]) is not None
+        assert told > 100  # of what was folded something is told
+        for received in on.upstream.summary_calls():
+            marks = {*_MARK.findall(received.body)}
+            assert marks
+            assert any(marks <= own for own in said.by_request.values())
 
 
-async def _turn(agent: Agent, turn: int, marks: dict[int, set[str]], dice: random.Random) -> None:
-    what = dice.random()
-    if what < 0.1 and len(agent.messages) > 5:  # an answer generated anew
-        agent.messages.pop()
+class Said:
+    """Which marks each request had in it when it was sent."""
+
+    def __init__(self) -> None:
+        self.by_request: dict[str, set[bytes]] = {}
+
+    async def turn(self, agent: Agent, turn: int, dice: random.Random) -> None:
+        what = dice.random()
+        if what < 0.1 and len(agent.messages) > 5:  # an answer generated anew
+            agent.messages.pop()
+        else:
+            if what < 0.2 and len(agent.messages) > 7:  # an edit: the last two turns are said in another way
+                agent.messages = agent.messages[:-4]
+            mark = f"mark-{len(self.by_request)}-{turn}"
+            agent.messages.append({"role": "user", "content": f"{mark} {prose(turn, 160)}"})
+        probe = agent.headers["X-Probe"] = str(len(self.by_request))
+        self.by_request[probe] = {*_MARK.findall(orjson.dumps(agent.messages))}
         assert (await agent.step()).status == 200
-        return
-    if what < 0.2 and len(agent.messages) > 7:  # an edit: the last two turns are said in another way
-        gone = agent.messages[-4:]
-        agent.messages = agent.messages[:-4]
-        for mark in [mark for mark in marks[id(agent)] if mark in str(gone)]:
-            marks[id(agent)].discard(mark)
-    mark = f"mark-{id(agent):x}-{turn}"
-    agent.messages.append({"role": "user", "content": f"{mark} {prose(turn, 160)}"})
-    answer = await agent.step()
-    assert answer.status == 200
-    marks[id(agent)].add(mark)
 
 
 async def test_no_mark_of_another_conversation_is_ever_sent() -> None:

@@ -94,13 +94,21 @@ def calling(number: int) -> Message:
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
-async def test_a_rule_of_the_first_message_is_in_the_input_of_every_summary() -> None:
+async def test_after_ten_folds_every_instruction_is_there_and_each_was_made_of_the_user_s_rule() -> None:
+    developer = {"role": "developer", "content": "Never leave the lamp burning by day."}
+    middle = {"role": "system", "content": "From now on it is winter."}
     async with stage(models={"gpt-4o": {"window": 3_000}}) as on:
-        agent = on.agent(SYSTEM, options=with_tools())
+        agent = on.agent(SYSTEM, developer, options=with_tools())
         await agent.say("The rule is: you must always answer in verse. " + prose(3, 40))
-        for number in range(60):
-            await agent.say(f"Turn {number}: {prose(number, 150)}")
+        number = 0
+        while len(folds_of(agent)) < 11:
+            number += 1
+            if number == 20:
+                agent.messages.append(middle)
+            assert (await agent.say(f"Turn {number}: {prose(number, 150)}")).status == 200
             await on.folded()
+        instructions = [said for said in on.sent()[-1] if said["role"] in ("system", "developer")]
+        assert instructions == [SYSTEM, developer, middle]
         calls = [received.json()["messages"][-1]["content"] for received in on.upstream.summary_calls()]
         assert len(calls) >= 10
         assert all("always answer in verse" in said for said in calls)

@@ -75,6 +75,21 @@ async def test_a_template_that_refuses_a_summary_s_role_is_remembered_once_the_o
         assert on.proxy.metric("tailfold_upstream_resends_total", reason="role") == 1
 
 
+async def test_a_template_that_takes_nothing_but_turns_is_told_the_summary_in_one() -> None:
+    """It says of a second system message what it says of two user messages in a row."""
+    async with stage(small(alternating_template=True), compression={"summary_role": "system"}) as on:
+        agent = on.agent(SYSTEM)
+        while len({answer.fold for answer in agent.answers if answer.fold}) < 3:
+            await talk(agent, 1)
+            await on.folded()
+        other = on.agent(*agent.messages, key="sk-other")
+        assert (await other.say(prose(9, 3_000))).fold is not None
+        assert on.proxy.metric("tailfold_upstream_resends_total", reason="role") == 1
+        refused = [sent for sent in on.sent() if [said["role"] for said in sent[:2]] == ["system", "system"]]
+        assert len(refused) == 1
+        assert [said["role"] for said in on.sent()[-1][:4]] == ["system", "user", "assistant", "user"]
+
+
 async def test_a_window_that_one_caller_makes_the_upstream_say_holds_for_that_caller_alone() -> None:
     said = (
         "This model's maximum context length is 1000 tokens. However, your messages resulted in 2000 tokens."

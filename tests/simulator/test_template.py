@@ -54,5 +54,29 @@ async def test_two_user_messages_in_a_row_are_refused(strict: AsyncOpenAI) -> No
     await is_refused(strict, NOT_ALTERNATING, SYSTEM, user("a"), user("b"))
 
 
+@pytest.mark.parametrize(
+    ("messages", "taken"),
+    [
+        ([user("a")], True),
+        ([SYSTEM, user("a"), assistant("b"), user("c")], True),
+        ([SYSTEM, user("a"), calls("1"), result("1"), assistant("b"), user("c")], True),
+        ([SYSTEM, SYSTEM, user("a")], False),
+        ([user("a"), assistant("b"), SYSTEM, user("c")], False),
+        ([user("a"), user("b")], False),
+        ([user("a"), assistant("b"), assistant("c")], False),
+        ([assistant("a"), user("b")], False),
+    ],
+)
+async def test_some_take_nothing_but_turns(messages: list[Message], taken: bool) -> None:
+    async with (
+        Simulator(SimulatorConfig(alternating_template=True)) as simulator,
+        AsyncOpenAI(base_url=simulator.base_url, api_key="k", max_retries=0) as client,
+    ):
+        if taken:
+            assert await client.chat.completions.create(**chat(*messages))
+        else:
+            await is_refused(client, NOT_ALTERNATING, *messages)
+
+
 async def test_anything_goes_without_a_strict_template(openai: AsyncOpenAI) -> None:
     assert await openai.chat.completions.create(**chat(user("a"), SYSTEM, user("b"), user("c"), SYSTEM))
