@@ -54,6 +54,7 @@ class Budget:
     soft: int  # … and past this the fold is prepared
     largest: int  # past this it would be refused
     may_fold: bool
+    reserved: int | None = None  # for the answer that was declared, where it is taken at its word
 
     def past_hard(self, size: Size) -> bool:
         """By what it may be at most: the less is known of a prompt, the earlier it is folded."""
@@ -77,7 +78,7 @@ def budget(window: Window, declared: int | None, policy: Policy) -> Budget:
     room = max(least, window.tokens - _beside(window, expected) - margin)
     hard = max(1, int(policy.threshold * room))
     soft = max(1, int(policy.soft_ratio * hard))
-    return Budget(window.tokens, room, hard, soft, largest, not window.assumed)
+    return Budget(window.tokens, room, hard, soft, largest, not window.assumed, reserved)
 
 
 def _reserved(window: Window, declared: int | None) -> int | None:

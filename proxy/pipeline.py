@@ -234,14 +234,14 @@ class ChatPipeline:
         return None
 
     async def _made_shorter(self, attempt: _Attempt, too_long: Overflow, refusal: Refusal) -> str | None:
-        request, sized = attempt.request, attempt.sending.form.sized
+        request, sent = attempt.request, attempt.sending.form.sized
         if request.wishes.mode != "compress" or not self._learn_from_refusal(attempt, refusal):
-            return None
-        if too_long.is_for_any_prompt(sized.counted.count.tokens, sized.declared):
             return None
         split = await self._rooms.sizing.split(request.tenant, request.chat)
         threshold = request.wishes.threshold
         sized = await self._rooms.sizing.size(request.tenant, request.chat, split, threshold)
+        if sized.budget.reserved is None and too_long.counts_answer(sent.counted.count.tokens, sent.declared):
+            return None  # beside such an answer no prompt is short enough
         request = refused_as_larger(replace(request, sized=sized), attempt.sending, too_long)
         return await self._in_another_form(attempt, request, "overflow")
 

@@ -107,9 +107,9 @@ def test_a_larger_window_never_has_less_room_for_the_same_answer(
     """But where an answer that was not taken at its word comes to leave a sensible rest."""
     larger = replace(window, tokens=window.tokens + more)
     found, found_in_larger = allowed(window, declared), allowed(larger, declared)
-    if found == allowed(window) and found_in_larger != allowed(larger):
+    if found.reserved is None and found_in_larger.reserved is not None:
         return
-    assert found.room <= found_in_larger.room
+    assert found.room <= found_in_larger.room + 1  # two shares are rounded
     assert found.largest <= found_in_larger.largest
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from proxy.callers import Callers
 from proxy.fold.history import History, Turn, history
 from proxy.fold.record import Fold, Kind, Trigger, to_bytes
 from proxy.folds import Folds
@@ -16,6 +17,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.sqlite import SqliteStore
 from proxy.store.writing import LateWriter
 from proxy.tasks import Tasks
+from tests.store.doubles import PATIENCE
 
 ALICE, BOB = b"a" * 16, b"b" * 16
 MONTH = 30 * 24 * 3600.0
@@ -72,6 +74,34 @@ async def test_of_two_that_are_made_at_once_the_first_is_used_by_both(store: Mem
     first = await one.keep(ALICE, fold_of(of, 2, "first"))
     assert await other.keep(ALICE, fold_of(of, 2, "second")) == first
     assert await other.known(ALICE, of) == [first]
+
+
+async def test_a_fold_of_a_caller_who_was_not_accepted_yet_is_used_and_kept_afterwards(
+    store: MemoryStore,
+) -> None:
+    of, callers, tasks = said("one two"), Callers(), Tasks()
+    mine = Folds(store, LateWriter(store, tasks, callers), ttl=lambda: MONTH)
+    first = await mine.keep(ALICE, fold_of(of, 2, "first"))
+    assert await mine.keep(ALICE, fold_of(of, 2, "second")) == first
+    assert await mine.known(ALICE, of) == [first]
+    assert await folds(store).known(ALICE, of) == []
+    callers.accept(ALICE)
+    await tasks.close(PATIENCE)
+    assert await folds(store).known(ALICE, of) == [first]
+
+
+async def test_what_another_has_kept_before_a_caller_is_accepted_is_used(
+    store: MemoryStore,
+) -> None:
+    of, callers, tasks = said("one two three"), Callers(), Tasks()
+    mine = Folds(store, LateWriter(store, tasks, callers), ttl=lambda: MONTH)
+    before = await folds(store).keep(ALICE, fold_of(of, 2, "before"))
+    assert await mine.keep(ALICE, fold_of(of, 2, "mine")) == before
+    assert (await mine.keep(ALICE, fold_of(of, 3, "mine"))).id == "mine"
+    meanwhile = await folds(store).keep(ALICE, fold_of(of, 3, "meanwhile"))
+    callers.accept(ALICE)
+    await tasks.close(PATIENCE)
+    assert await mine.known(ALICE, of) == [before, meanwhile]
 
 
 async def test_a_fold_that_another_worker_makes_later_is_found_too(store: MemoryStore) -> None:

@@ -36,17 +36,19 @@ ALICE, BOB = b"a" * 16, b"b" * 16
 class Held:
     """A summary model that answers when it is let."""
 
-    def __init__(self, *, usage: Usage | None = None) -> None:
+    def __init__(self, *, usage: Usage | None = None, in_callers_name: bool = False) -> None:
         self.asked: asyncio.Queue[Wanted] = asyncio.Queue()
         self.calls = 0
         self.may_answer = asyncio.Event()
         self._usage = usage
+        self._in_callers_name = in_callers_name
 
     async def write(self, wanted: Wanted) -> Written:
         self.calls += 1
         self.asked.put_nowait(wanted)
         await self.may_answer.wait()
-        return Written({"role": "assistant", "content": SHORT}, "stop", wanted.model, self._usage)
+        message = {"role": "assistant", "content": SHORT}
+        return Written(message, "stop", wanted.model, self._usage, self._in_callers_name)
 
 
 class Failing:
@@ -71,6 +73,7 @@ class Shop:
     heard: list[Event]
     now: list[float]
     tasks: Tasks
+    callers: Callers
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"tailfold_{name}", labels) or 0.0
@@ -88,7 +91,7 @@ async def shop(
     shelf, tasks, metrics, events = store or MemoryStore(), Tasks(), Metrics(), Events()
     clock = now if now is not None else [1_000.0]
     heard: list[Event] = []
-    writer = LateWriter(shelf, tasks)
+    writer, callers = LateWriter(shelf, tasks), Callers()
     folds = Folds(shelf, writer, ttl=lambda: 3600.0)
     spending = Spending(writer, most, clock=lambda: clock[0])
     workshop = Workshop(
@@ -98,14 +101,14 @@ async def shop(
         summarizer,
         spending,
         Tidings(metrics, events, tells=True),
-        Callers(),
+        callers,
         patience=20.0,
         clock=lambda: clock[0],
         lease=lease,
     )
     with events.listening() as listener, capture_logs():
         listening = tasks.start(_listen(listener, heard), name="listen")
-        yield Shop(workshop, folds, metrics, heard, clock, tasks)
+        yield Shop(workshop, folds, metrics, heard, clock, tasks, callers)
         # What was told is heard, then the listener goes.
         await asyncio.sleep(0)
         listening.cancel()
@@ -144,6 +147,17 @@ async def test_whoever_asks_gets_the_same_fold_and_the_model_is_asked_once() -> 
         assert await one.folds.at(ALICE, order().job.history.home, order().job.history.chain[6]) == folds[0]
         assert one.count("folds_total", strategy="summary", trigger="soft", result="made") == 1
     assert [event.kind for event in one.heard] == ["fold_made"]
+
+
+@pytest.mark.parametrize("in_callers_name", [True, False])
+async def test_a_summary_in_the_caller_s_name_shows_that_the_upstream_accepts_the_caller(
+    in_callers_name: bool,
+) -> None:
+    model = Held(in_callers_name=in_callers_name)
+    model.may_answer.set()
+    async with shop(model) as one:
+        assert await one.workshop.begin(order()) is not None
+        assert one.callers.know(ALICE) is in_callers_name
 
 
 async def test_who_leaves_takes_the_fold_with_him_from_nobody() -> None:

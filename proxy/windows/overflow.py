@@ -68,11 +68,6 @@ class Overflow:
         """Was it refused for its prompt and the declared answer together?"""
         return not self.of_prompt and self.asked is not None and self.asked != self.prompt(counted, declared)
 
-    def is_for_any_prompt(self, counted: int, declared: int | None) -> bool:
-        """Was it refused for an answer beside which no prompt is short enough?"""
-        no_place = self.limit is not None and (declared or 0) >= self.limit
-        return no_place and self.counts_answer(counted, declared)
-
 
 def overflow(status: int | None, body: object) -> Overflow | None:
     """What a refusal says; None where it is about something else. An event of a stream has no status."""

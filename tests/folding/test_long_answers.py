@@ -74,7 +74,7 @@ async def test_an_upstream_that_does_count_it_refuses_once(
         assert room(agent) == WINDOW - 100 - WINDOW // 20
 
 
-@pytest.mark.parametrize("declared", [WINDOW, 4 * WINDOW])
+@pytest.mark.parametrize("declared", [WINDOW - 100, WINDOW, 4 * WINDOW])
 async def test_what_no_shorter_prompt_can_mend_is_not_sent_again_and_teaches_nothing(declared: int) -> None:
     async with stage() as on:
         agent = on.agent(SYSTEM, options={"max_tokens": 100})

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from proxy.callers import Callers
 from proxy.ports import NOBODY, Space
+from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
 from proxy.store.writing import LateWriter
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE, Gated, Switched
+
+ALICE, BOB = b"alice", b"bob"
 
 
 def later(writer: LateWriter, key: bytes, value: bytes, tenant: bytes = NOBODY) -> None:
@@ -55,6 +59,26 @@ async def test_reading_sees_what_is_pending_what_is_being_written_and_what_is_st
     store.gate.set()
     await writer.drain(PATIENCE)
     assert await store.get(NOBODY, Space.COUNTS, asked) == expected
+
+
+async def test_of_a_caller_who_was_not_accepted_nothing_is_written_before_that_happens() -> None:
+    store, callers, tasks, heard = MemoryStore(), Callers(), Tasks(), list[bytes]()
+    writer = LateWriter(store, tasks, callers)
+    asked = [b"k", b"new"]
+    for tenant in (ALICE, BOB, NOBODY):
+        later(writer, b"k", b"1", tenant)
+        later(writer, b"k", b"2", tenant)
+        writer.settle(tenant, Space.COUNTS, b"new", b"3", ttl=FOREVER, then=heard.append)
+    callers.answered(BOB, 401, well=True)
+    await writer.drain(PATIENCE)
+    assert [writer.writes_for(tenant) for tenant in (ALICE, NOBODY)] == [False, True]
+    assert await store.get(ALICE, Space.COUNTS, asked) == {}
+    callers.accept(ALICE)
+    callers.accept(BOB)
+    await tasks.close(PATIENCE)
+    assert await store.get(ALICE, Space.COUNTS, asked) == {b"k": b"2", b"new": b"3"}
+    assert await store.get(BOB, Space.COUNTS, asked) == {}
+    assert heard == [b"3", b"3"]
 
 
 async def test_each_tenant_s_values_stay_its_own() -> None:

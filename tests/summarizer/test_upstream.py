@@ -116,6 +116,7 @@ async def test_the_preferred_model_is_asked_in_the_callers_name() -> None:
         "stop",
     )
     assert written.usage is not None
+    assert written.in_callers_name
     assert written.usage.completion == 5
     assert provider.keys == ["Bearer sk-caller"]
     [body] = provider.bodies

@@ -631,23 +631,23 @@ def test_a_deep_or_wide_body_is_read_in_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "counted", "declared", "prompt", "counts_answer", "is_for_any_prompt"),
+    ("said", "counted", "declared", "prompt", "counts_answer"),
     [
         # The answer is named …
-        (both(8000, 10_000, 7000), 2900, 7000, 3000, True, False),
+        (both(8000, 10_000, 7000), 2900, 7000, 3000, True),
         # … even where so much of the prompt is not counted any more.
-        (both(100_000, 100_001, 90_000), 60_000, 90_000, 10_001, True, False),
+        (both(100_000, 100_001, 90_000), 60_000, 90_000, 10_001, True),
         # It is not, but is in what was asked for.
-        (both(8000, 10_000), 2900, 7000, 3000, True, False),
-        (both(8000, 11_000), 2900, 8000, 3000, True, True),
-        (both(8000, 2**40 + 3000), 2900, 2**40, 3000, True, True),
+        (both(8000, 10_000), 2900, 7000, 3000, True),
+        (both(8000, 11_000), 2900, 8000, 3000, True),
+        (both(8000, 2**40 + 3000), 2900, 2**40, 3000, True),
         # It is not in it: a shorter prompt may be answered, whatever was declared.
-        (both(8000, 9000), 8800, 8000, 9000, False, False),
-        (both(8000, 9000), 8800, None, 9000, False, False),
-        (prompt_alone(8000, 9000), 8800, 8000, 9000, False, False),
+        (both(8000, 9000), 8800, 8000, 9000, False),
+        (both(8000, 9000), 8800, None, 9000, False),
+        (prompt_alone(8000, 9000), 8800, 8000, 9000, False),
         # Nobody says.
-        (both(8000), 8800, 8000, None, False, False),
-        (both(), 8800, 8000, None, False, False),
+        (both(8000), 8800, 8000, None, False),
+        (both(), 8800, 8000, None, False),
     ],
 )
 def test_a_refusal_tells_the_prompt_s_part_of_what_was_asked_for(
@@ -656,8 +656,6 @@ def test_a_refusal_tells_the_prompt_s_part_of_what_was_asked_for(
     declared: int | None,
     prompt: int | None,
     counts_answer: bool,
-    is_for_any_prompt: bool,
 ) -> None:
     assert said.prompt(counted, declared) == prompt
     assert said.counts_answer(counted, declared) is counts_answer
-    assert said.is_for_any_prompt(counted, declared) is is_for_any_prompt
