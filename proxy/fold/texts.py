@@ -21,6 +21,8 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
+_SPEAKING = frozenset({"assistant"})
+
 # Of a valid document every string, and the colon behind it where it is a key.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL)
 
@@ -51,7 +53,7 @@ class Text:
 
 def texts(raw: bytes, role: str, part: Part, longer_than: int = 0) -> list[Text]:
     """Those of a result or of the assistant. Nobody else's words are cut."""
-    if (role in RESULTS) is not (part is Part.RESULT) or not (role in RESULTS or role == "assistant"):
+    if role not in (RESULTS if part is Part.RESULT else _SPEAKING):
         return []
     message = _members(msgspec.Raw(raw))
     found = _of_calls(message) if part is Part.ARGUMENTS else _of_content(message)

@@ -59,10 +59,14 @@ class Overflow:
     answer: int | None = None  # how much of what was sent is the answer that was asked for
 
     def prompt(self, counted: int, declared: int | None) -> int | None:
-        """What the upstream has counted of the prompt alone, of which we have counted so much."""
-        if self.asked is None or self.answer is not None:
-            return self.asked and self.asked - (self.answer or 0)
-        return min((self.asked, self.asked - (declared or 0)), key=lambda tokens: abs(tokens - counted))
+        """What the upstream has counted without the declared answer, where we have counted so much. An answer
+        that it has added by itself has to find its place too.
+        """
+        if self.asked is None or declared is None:
+            return self.asked
+        if self.answer is not None:
+            return self.asked - self.answer
+        return min((self.asked, self.asked - declared), key=lambda tokens: abs(tokens - counted))
 
     def counts_answer(self, counted: int, declared: int | None) -> bool:
         """Was it refused for its prompt and the declared answer together?"""

@@ -637,6 +637,8 @@ def test_a_deep_or_wide_body_is_read_in_no_time() -> None:
         (both(8000, 10_000, 7000), 2900, 7000, 3000, True),
         # … even where so much of the prompt is not counted any more.
         (both(100_000, 100_001, 90_000), 60_000, 90_000, 10_001, True),
+        # The upstream has added one by itself: a shorter prompt makes place for it.
+        (both(8192, 9096, 4096), 5000, None, 9096, False),
         # It is not, but is in what was asked for.
         (both(8000, 10_000), 2900, 7000, 3000, True),
         (both(8000, 11_000), 2900, 8000, 3000, True),
