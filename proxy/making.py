@@ -18,7 +18,7 @@ from proxy.fold.history import INSTRUCTING, History, Turn
 from proxy.fold.record import Fold, Kind, Trigger, address_of
 from proxy.fold.tail import Cut
 from proxy.fold.transcript import Chunk, chunks, transcript
-from proxy.fold.wording import Role
+from proxy.fold.wording import Place
 from proxy.headers import Headers
 from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, SummaryRefused, Wanted, Written
 
@@ -54,7 +54,7 @@ class Job:
     preferred: str | None  # the model to ask first
     window: int  # of the model that writes
     credentials: Headers
-    role: Role
+    role: Place
     prompt: str = "general"
     most_tokens: int | None = None  # for the summary, whatever it replaces
     query: bytes = b""  # of the client's address: some providers want a version or a key there
@@ -211,7 +211,8 @@ class Maker:
 
     def _fold(self, job: Job, text: str, kind: Kind, model: str | None = None) -> Fold:
         before_user = _is_followed_by_a_user(job)
-        messages = wording.record_messages(text, job.role, before_user=before_user) if text else ()
+        role = "system" if job.role == "append" else job.role
+        messages = wording.record_messages(text, role, before_user=before_user) if text else ()
         plainer = wording.record_messages(text, "user", before_user=before_user) if text else ()
         return Fold(
             id=self._name(),
@@ -220,7 +221,8 @@ class Maker:
             covers=job.cut.covers,
             kept=job.cut.kept,
             messages=messages,
-            plainer=plainer if job.role in INSTRUCTING else (),
+            plainer=plainer if role in INSTRUCTING else (),
+            appended=wording.appended_record(text) if job.role == "append" and text else b"",
             shrunk=dict(job.shrunk),
             text=text,
             kind=kind,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from proxy.fold.history import History
 from proxy.fold.plan import FoldPolicy
-from proxy.fold.wording import Role
+from proxy.fold.wording import Place
 from proxy.request import Wishes
 from proxy.settings.sections import Compression
 from proxy.settings.values import retained_tokens
@@ -43,7 +43,7 @@ class Policies:
         retain = retained_tokens(self._retained(known, wishes), room)
         return FoldPolicy(retain, self.settings.min_tokens, may_start=may_start)
 
-    def role(self, history: History) -> Role:
+    def role(self, history: History) -> Place:
         """In which role a summary is told to the model."""
         if self.settings.summary_role != "auto":
             return self.settings.summary_role

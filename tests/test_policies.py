@@ -80,7 +80,7 @@ def test_any_other_server_gets_it_as_a_users(host: str) -> None:
     assert policies(host).role(chat("d u a")) == "user"
 
 
-@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "append"])
 def test_the_role_that_the_user_has_set_is_the_one(role: str) -> None:
     assert policies("api.openai.com", summary_role=role).role(chat("d u a")) == role
     assert policies("localhost", summary_role=role).role(chat("d u a")) == role

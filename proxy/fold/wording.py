@@ -21,6 +21,8 @@ LEAST_TOKENS = 200
 REDUCTION = 10
 
 Role = Literal["system", "developer", "user", "assistant"]
+# Or in no role of its own: behind the text of the first instruction, where there is one.
+Place = Literal["system", "developer", "user", "assistant", "append"]
 Count = Callable[[str], int]
 
 _PROMPTS = {
@@ -129,6 +131,11 @@ def record_messages(text: str, role: Role, *, before_user: bool) -> tuple[bytes,
     if role == "user" and before_user:
         return record, _message("assistant", ACKNOWLEDGEMENT)
     return (record,)
+
+
+def appended_record(text: str) -> bytes:
+    """The inside of a JSON string, to stand behind an instruction's own text."""
+    return orjson.dumps(f"\n\n{record_text(text)}".encode(errors="replace").decode())[1:-1]
 
 
 def truncation(messages: int, tokens: int) -> str:
