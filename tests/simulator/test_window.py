@@ -86,3 +86,17 @@ def test_what_is_cut_is_the_oldest_that_was_spoken() -> None:
     assert newest_that_fit(messages, sizes, 32) == [SYSTEM, user("c")]
     assert newest_that_fit(messages, sizes, 1) == [SYSTEM, user("c")]
     assert newest_that_fit([SYSTEM, SYSTEM], [3, 13, 23], 5) == [SYSTEM, SYSTEM]
+
+
+async def test_an_answer_longer_than_the_model_gives_is_refused(http: aiohttp.ClientSession) -> None:
+    async with Simulator(SimulatorConfig(longest_answers={"gpt-4o": 300})) as simulator:
+        url = f"{simulator.base_url}/chat/completions"
+        async with http.post(url, json={**chat(user("short")), "max_tokens": 301}) as refused:
+            assert refused.status == 400
+            error = (await refused.json())["error"]
+        assert error["message"] == (
+            "max_tokens is too large: 301. This model supports at most 300 completion tokens, whereas you "
+            "provided 301."
+        )
+        async with http.post(url, json={**chat(user("short")), "max_tokens": 300}) as answer:
+            assert answer.status == 200
