@@ -109,8 +109,8 @@ class Compression(Section):
     )
     summary_max_tokens: Tokens | None = Field(
         default=None,
-        description="Most tokens of a summary's text. It has a tenth of what it replaces, at least 200, in "
-        "any case: this only makes it shorter. Null sets no further limit.",
+        description="Most tokens of a summary's text. It has a tenth of what it replaces, at least 200 and "
+        "at most 8,000, in any case: this only makes it shorter. Null sets no further limit.",
     )
 
 
