@@ -18,7 +18,7 @@ from bench.playback import ANSWER, Case, Replayed, Turn
 from bench.processes import ROOT, BenchmarkFailed
 from bench.prompts import CACHED_PRICE, SUMMARY_INPUT_PRICE, SUMMARY_OUTPUT_PRICE
 from bench.reckoning import ALL, FULL, OURS, WAYS, Figures, Row, figures
-from proxy.fold.wording import LEAST_TOKENS
+from proxy.fold.lengths import LEAST_TOKENS
 
 DOCUMENT = ROOT / "docs" / "folding.md"
 

@@ -9,7 +9,7 @@ from statistics import fmean
 from bench import baselines
 from bench.playback import Replayed
 from bench.prompts import Bill, bill
-from proxy.fold.wording import LEAST_TOKENS
+from proxy.fold.lengths import LEAST_TOKENS
 
 ALL = "all"
 OURS, FULL, SLIDING, EVERY_TURN = "Tailfold", "full history", "sliding window", "folding on every turn"

@@ -26,6 +26,7 @@ from proxy.tidings import Reason
 from proxy.weighing import Weighing, chosen
 from proxy.windows.overflow import Overflow
 from proxy.workshop import Workshop
+from proxy.writers import Writers
 
 # After so many folds in vain, or that have freed too little, a line begins none any more.
 MOST_UNUSED = 2
@@ -42,6 +43,7 @@ class Folding:
         folds: Folds,
         sizing: Sizing,
         policies: Policies,
+        writers: Writers,
         workshop: Workshop,
         settings: Summarizer,
         forms: Forms,
@@ -50,11 +52,12 @@ class Folding:
         self._folds = folds
         self._sizing = sizing
         self._policies = policies
+        self._writers = writers
         self._workshop = workshop
         self._settings = settings
         self._forms = forms
         self._metrics = metrics
-        self._orders = Orders(policies, sizing, workshop, settings)
+        self._orders = Orders(policies, sizing, writers, workshop, settings)
         self._going_on = GoingOn(folds, sizing, workshop, forms)
         self._pressing = Pressing(self._orders, workshop)
 
@@ -103,8 +106,9 @@ class Folding:
 
     async def _weighing(self, request: Request) -> Weighing:
         room = request.sized.budget.room
+        lengths = self._writers.of(request).lengths
         policy = self._policies.fold(
-            request.sized.window.known, request.wishes, room, may_start=_may_start(request)
+            request.sized.window.known, request.wishes, room, lengths, may_start=_may_start(request)
         )
         plainly = self._forms.is_plain(request)
         weighing = Weighing(request, self._sizing, policy, plainly=plainly)

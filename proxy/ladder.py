@@ -28,7 +28,7 @@ async def rungs(weighing: Weighing, first: Cut | None, job: Job, maker: Maker) -
     deepest = deeper_cut(weighing.history, weighing.folds, Allowance(0, 0))
     for cut in filter(None, (first, deepest.cut if deepest else None)):
         if (left := _left(weighing, cut)) >= _LEAST_EXTRACT:
-            yield await maker.extract(replace(job, cut=cut, most_tokens=_at_most(job, left)))
+            yield await maker.extract(replace(job, cut=cut).at_most(left))
     if deepest is not None:
         yield maker.truncation(replace(job, cut=deepest.cut))
     cut = last_group(weighing.history)
@@ -36,7 +36,7 @@ async def rungs(weighing: Weighing, first: Cut | None, job: Job, maker: Maker) -
         results = _shorter_results(weighing, cut, beside, maker)
         if not results and len(cut.kept) == cut.covers:
             return  # nothing is left out, and nothing can be made smaller
-        smaller = replace(job, cut=cut, most_tokens=_at_most(job, _SHORT), shrunk=results)
+        smaller = replace(job, cut=cut, shrunk=results).at_most(_SHORT)
         if beside > _WRAPPER:
             yield await maker.extract(smaller)
         else:
@@ -46,10 +46,6 @@ async def rungs(weighing: Weighing, first: Cut | None, job: Job, maker: Maker) -
 def _left(weighing: Weighing, cut: Cut) -> int:
     """Tokens that an extract may have."""
     return weighing.budget.largest - weighing.beside(cut.covers, cut.kept) - _WRAPPER
-
-
-def _at_most(job: Job, tokens: int) -> int:
-    return min(tokens, job.most_tokens) if job.most_tokens else tokens
 
 
 def _shorter_results(weighing: Weighing, cut: Cut, beside: int, maker: Maker) -> dict[int, bytes]:

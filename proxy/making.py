@@ -15,19 +15,18 @@ from proxy.fold import artefacts, wording
 from proxy.fold.artefacts import Index
 from proxy.fold.extract import extract
 from proxy.fold.history import INSTRUCTING, History, Turn
+from proxy.fold.lengths import Lengths
 from proxy.fold.record import Fold, Kind, Trigger, address_of
+from proxy.fold.steps import AROUND, Steps, steps
 from proxy.fold.tail import Cut
-from proxy.fold.transcript import Chunk, chunks, transcript
-from proxy.fold.wording import Role
+from proxy.fold.transcript import Chunk, transcript
+from proxy.fold.wording import Place
 from proxy.headers import Headers
 from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, SummaryRefused, Wanted, Written
 
-# Of the summary model's window, for what is said around a transcript.
-_AROUND = 1_000
-_LEAST_CHUNK = 500
 # Of a summary's tokens, for the index of what was touched.
 _INDEX_SHARE = 4
-# Of a model that refuses a step as too long: each half as large as the one before.
+# Of a model that refuses a step as too long, each smaller than the one before.
 _MOST_WINDOWS = 4
 # An answer that is no summary is asked for once more, and then taken for a failure.
 _ATTEMPTS = 2
@@ -52,11 +51,10 @@ class Job:
     cut: Cut
     model: str  # the conversation's own
     preferred: str | None  # the model to ask first
-    window: int  # of the model that writes
+    lengths: Lengths
     credentials: Headers
-    role: Role
+    role: Place
     prompt: str = "general"
-    most_tokens: int | None = None  # for the summary, whatever it replaces
     query: bytes = b""  # of the client's address: some providers want a version or a key there
     trigger: Trigger = Trigger.AUTO
     shrunk: Mapping[int, bytes] = field(default_factory=dict)  # what is sent of kept turns, by their numbers
@@ -101,7 +99,20 @@ class Job:
 
     @property
     def limit(self) -> int:
-        return wording.limit_for(self.original_tokens, self.most_tokens)
+        return self.lengths.limit(self.original_tokens)
+
+    def in_a_smaller_window(self, named: int | None) -> Job:
+        """After a refusal, which may have named the window of the model that writes."""
+        window = self.lengths.window
+        if named is None or named >= window:
+            # It has other tokens than we, or another model has stood in for it.
+            told = sum(turn.tokens for turn in self.told)
+            named = min(window, told + 2 * AROUND) // 2
+        return replace(self, lengths=replace(self.lengths, window=named))
+
+    def at_most(self, tokens: int) -> Job:
+        """The same with a shorter text."""
+        return replace(self, lengths=replace(self.lengths, wished=min(tokens, self.lengths.wished)))
 
 
 class Maker:
@@ -120,28 +131,33 @@ class Maker:
 
     async def summary(self, job: Job) -> Fold:
         """By a model. Raises SummaryFailed."""
-        window = job.window
         for _ in range(_MOST_WINDOWS - 1):
             try:
-                return await self._in_steps(replace(job, window=window))
+                return await self._in_steps(job)
             except SummaryFailed as failure:
                 if failure.reason != TOO_LONG:
                     raise
-                # Its window is smaller than anybody has said, or another model has stood in for it.
-                told = sum(turn.tokens for turn in job.told)
-                window = min(window, told + 2 * _AROUND) // 2
-        return await self._in_steps(replace(job, window=window))
+                job = job.in_a_smaller_window(failure.window)
+        return await self._in_steps(job)
 
     async def on_prefix(self, job: Job, prefix: Prefix) -> Fold:
         """By the conversation's own model, behind what was sent last. Raises SummaryRefused where it is to be
         asked for in the usual way instead.
         """
         wish = wording.wish(job.prompt, job.limit, merges=job.cut.base is not None)
-        if prefix.tokens + self.count(wish.decode()) + job.limit > prefix.window:
+        tokens = prefix.tokens + self.count(wish.decode())
+        if tokens + job.limit > prefix.window:
             raise SummaryRefused(TOO_LONG)
         messages = b"[%b]" % b",".join([*prefix.messages, wish])
         wanted = Wanted(
-            messages, job.limit, job.model, None, job.credentials, job.query, prefix.beside_messages
+            messages,
+            tokens,
+            job.limit,
+            job.model,
+            None,
+            job.credentials,
+            job.query,
+            prefix.beside_messages,
         )
         told = await asyncio.to_thread(transcript, job.told, job.first)
         written = await self._accepted(wanted, told, job.original_tokens)
@@ -151,11 +167,11 @@ class Maker:
         return self._fold(job, whole, Kind.SUMMARY, written.model)
 
     async def _in_steps(self, job: Job) -> Fold:
-        text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
-        model = job.model
+        before, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
         # A long history is many megabytes to read: other requests go on meanwhile.
-        steps = await asyncio.to_thread(chunks, job.told, self._chunk_tokens(job, text), job.first)
-        for chunk in steps:
+        planned = await asyncio.to_thread(self._steps, job, before)
+        text, model = planned.previous, job.model
+        for chunk in planned.chunks:
             written = await self._written(job, chunk, text)
             text, model = wording.answer_text(written.message), written.model
         whole = await asyncio.to_thread(self._with_index, job, text, index)
@@ -184,14 +200,21 @@ class Maker:
         text, index = artefacts.parted(job.cut.base.text if job.cut.base else "")
         return extract(job.told, job.limit, self.count, first=job.first, previous=text, artefacts=index)
 
-    def _chunk_tokens(self, job: Job, previous: str) -> int:
-        taken = _AROUND + 2 * job.limit + self.count(previous)
-        return max(_LEAST_CHUNK, job.window - taken)
+    def _steps(self, job: Job, previous: str) -> Steps:
+        return steps(
+            job.told,
+            job.first,
+            previous,
+            window=job.lengths.window,
+            limit=job.limit,
+            count=self.count,
+        )
 
     async def _written(self, job: Job, chunk: Chunk, previous: str) -> Written:
-        messages = wording.request(job.prompt, chunk.text, job.limit, previous)
-        wanted = Wanted(messages, job.limit, job.model, job.preferred, job.credentials, job.query)
-        return await self._accepted(wanted, chunk.text, chunk.original_tokens + self.count(previous))
+        messages, record = wording.request(job.prompt, chunk.text, job.limit, previous), self.count(previous)
+        tokens = AROUND + record + chunk.tokens
+        wanted = Wanted(messages, tokens, job.limit, job.model, job.preferred, job.credentials, job.query)
+        return await self._accepted(wanted, chunk.text, chunk.original_tokens + record)
 
     async def _accepted(self, wanted: Wanted, told: str, original_tokens: int) -> Written:
         for _ in range(_ATTEMPTS):
@@ -211,7 +234,8 @@ class Maker:
 
     def _fold(self, job: Job, text: str, kind: Kind, model: str | None = None) -> Fold:
         before_user = _is_followed_by_a_user(job)
-        messages = wording.record_messages(text, job.role, before_user=before_user) if text else ()
+        role = "system" if job.role == "append" else job.role
+        messages = wording.record_messages(text, role, before_user=before_user) if text else ()
         plainer = wording.record_messages(text, "user", before_user=before_user) if text else ()
         return Fold(
             id=self._name(),
@@ -220,7 +244,8 @@ class Maker:
             covers=job.cut.covers,
             kept=job.cut.kept,
             messages=messages,
-            plainer=plainer if job.role in INSTRUCTING else (),
+            plainer=plainer if role in INSTRUCTING else (),
+            appended=wording.appended_record(text) if job.role == "append" and text else b"",
             shrunk=dict(job.shrunk),
             text=text,
             kind=kind,

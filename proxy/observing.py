@@ -8,7 +8,6 @@ from dataclasses import replace
 from proxy.fold.plan import Keep, Make, Plan, Reuse
 from proxy.fold.record import Fold, Kind, Trigger
 from proxy.fold.tail import Cut
-from proxy.fold.wording import limit_for
 from proxy.folds import Folds
 from proxy.policies import Policies
 from proxy.request import Request
@@ -16,16 +15,20 @@ from proxy.sending import Sending, as_it_came
 from proxy.sizing import Sizing
 from proxy.tidings import Reason, Tidings
 from proxy.weighing import Weighing, chosen
+from proxy.writers import Writers
 
 # More steps than any plan takes.
 _STEPS = 4
 
 
 class Observing:
-    def __init__(self, folds: Folds, sizing: Sizing, policies: Policies, tidings: Tidings) -> None:
+    def __init__(
+        self, folds: Folds, sizing: Sizing, policies: Policies, writers: Writers, tidings: Tidings
+    ) -> None:
         self._folds = folds  # imagined ones: they are never in the store of the real ones
         self._sizing = sizing
         self._policies = policies
+        self._writers = writers
         self._tidings = tidings
 
     async def decide(self, request: Request) -> Sending:
@@ -51,7 +54,10 @@ class Observing:
 
     async def _weighing(self, request: Request) -> Weighing:
         room = request.sized.budget.room
-        policy = self._policies.fold(request.sized.window.known, request.wishes, room, may_start=True)
+        lengths = self._writers.of(request).lengths
+        policy = self._policies.fold(
+            request.sized.window.known, request.wishes, room, lengths, may_start=True
+        )
         weighing = Weighing(request, self._sizing, policy, plainly=False, counts=False)
         for fold in await self._folds.known(request.tenant, weighing.history):
             weighing.add(fold)
@@ -86,7 +92,7 @@ class Observing:
             trigger=Trigger.AUTO,
             created=0.0,
             original_tokens=told,
-            summary_tokens=limit_for(told, self._policies.settings.summary_max_tokens),
+            summary_tokens=weighing.policy.lengths.limit(told),
             parent=cut.base.id if cut.base else None,
         )
         weighing.add(await self._folds.keep(request.tenant, fold))

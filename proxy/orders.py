@@ -11,17 +11,24 @@ from proxy.policies import Policies
 from proxy.request import Request
 from proxy.settings.sections import Summarizer
 from proxy.sizing import Sizing
-from proxy.summarizer import preferred_model
 from proxy.tidings import Reason
 from proxy.weighing import Weighing, chosen
-from proxy.windows.facts import Origin
 from proxy.workshop import Order, Workshop
+from proxy.writers import Writers
 
 
 class Orders:
-    def __init__(self, policies: Policies, sizing: Sizing, workshop: Workshop, settings: Summarizer) -> None:
+    def __init__(
+        self,
+        policies: Policies,
+        sizing: Sizing,
+        writers: Writers,
+        workshop: Workshop,
+        settings: Summarizer,
+    ) -> None:
         self._policies = policies
         self._sizing = sizing
+        self._writers = writers
         self._workshop = workshop
         self._settings = settings
 
@@ -92,21 +99,16 @@ class Orders:
         prefix: Prefix | None = None,
     ) -> Order:
         request = weighing.request
-        own, known = request.sized.model, request.sized.window.known
-        by_user = known.origins.get("summary_model") is Origin.SETTING
-        preferred = preferred_model(self._settings, known.facts.summary_model, by_user=by_user)
-        writes = self._sizing.window_of(request.tenant, preferred or own).window
-        window = self._sizing.window_of(request.tenant, own).window if writes.assumed else writes
+        writer = self._writers.of(request)
         job = Job(
             weighing.history,
             cut,
-            own,
-            preferred,
-            window.tokens,
+            request.sized.model,
+            writer.preferred,
+            writer.lengths,
             request.credentials,
             self._policies.role(weighing.history),
             self._settings.prompt,
-            self._policies.settings.summary_max_tokens,
             request.query,
             prefix=prefix,
         )

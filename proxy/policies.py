@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.fold.history import History
+from proxy.fold.lengths import Lengths
 from proxy.fold.plan import FoldPolicy
-from proxy.fold.wording import Role
+from proxy.fold.wording import Place
 from proxy.request import Wishes
 from proxy.settings.sections import Compression
 from proxy.settings.values import retained_tokens
@@ -39,11 +40,13 @@ class Policies:
             return "off"
         return wishes.strategy or known.facts.strategy or self.settings.strategy
 
-    def fold(self, known: KnownModel, wishes: Wishes, room: int, *, may_start: bool) -> FoldPolicy:
+    def fold(
+        self, known: KnownModel, wishes: Wishes, room: int, lengths: Lengths, *, may_start: bool
+    ) -> FoldPolicy:
         retain = retained_tokens(self._retained(known, wishes), room)
-        return FoldPolicy(retain, self.settings.min_tokens, may_start=may_start)
+        return FoldPolicy(retain, self.settings.min_tokens, may_start=may_start, lengths=lengths)
 
-    def role(self, history: History) -> Role:
+    def role(self, history: History) -> Place:
         """In which role a summary is told to the model."""
         if self.settings.summary_role != "auto":
             return self.settings.summary_role

@@ -53,6 +53,7 @@ from proxy.windows.learned import LearnedWindows
 from proxy.windows.model_map import ModelMap, said_by_the_user
 from proxy.windows.resolve import Silence, Windows
 from proxy.workshop import Workshop
+from proxy.writers import Writers
 
 # Of the bytes of recent conversations that are kept at hand, per process.
 _REMEMBERED_BYTES = 64 * 1024**2
@@ -131,9 +132,10 @@ class Rooms:
         settings, sizing = self._settings, self._sizing()
         lanes = Lanes(self._writer, ttl=self._ttl, clock=time.time)
         policies = Policies(settings.compression, urlsplit(settings.upstream).hostname or "")
+        writers = Writers(sizing, settings.summarizer, settings.compression.summary_max_tokens)
         forms = Forms(Kept(Plain, settings.upstream, b"plain", self._writer))
         folding = Folding(
-            self._folds, sizing, policies, self._workshop, settings.summarizer, forms, self._metrics
+            self._folds, sizing, policies, writers, self._workshop, settings.summarizer, forms, self._metrics
         )
         memory = MemoryStore()
         imagined = Folds(memory, LateWriter(memory, self._tasks), ttl=self._ttl)
@@ -146,7 +148,7 @@ class Rooms:
             Recalling(sizing, lanes, self._folds, forms, on_prefix=settings.summarizer.on_prefix),
             lanes,
             folding,
-            Observing(imagined, sizing, policies, self._tidings),
+            Observing(imagined, sizing, policies, writers, self._tidings),
             Books(lanes, self._folds, self.records, self._tidings, self._metrics, self._naming),
             self._asking if settings.windows.ask else None,
         )

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.fold.assemble import assembled
+from proxy.fold.lengths import UNBOUNDED, Lengths
 from proxy.fold.plan import FoldPolicy
 from proxy.fold.record import Fold, Kind
 from proxy.fold.shrink import LEAST, NOTE
@@ -49,7 +50,13 @@ def weigh(one: Desk, request: Any) -> Weighing:
 
 
 async def climb(
-    one: Desk, request: Any, *, first: Cut | None = None, known: list[int] | None = None, role: Any = "user"
+    one: Desk,
+    request: Any,
+    *,
+    first: Cut | None = None,
+    known: list[int] | None = None,
+    role: Any = "user",
+    lengths: Lengths = UNBOUNDED,
 ) -> Climb:
     """All rungs, though one that fits would be enough. `known` folds have summaries that are too large."""
     weighing = weigh(one, request)
@@ -58,7 +65,7 @@ async def climb(
         kept = deeper.cut.kept if deeper and deeper.cut.covers == covers else ()
         weighing.add(fold_of(weighing.history, covers, *kept, told=100_000))
     history = weighing.history
-    job = Job(history, first or Cut(0, (), None), "m", None, 8_000, [], role)
+    job = Job(history, first or Cut(0, (), None), "m", None, lengths, [], role)
     maker = Maker(Writing(SHORT), one.sizing.text_counter(request.sized))
     folds = [fold async for fold in rungs(weighing, first, job, maker)]
     bodies = [assembled(request.chat, history, fold) for fold in folds]
@@ -111,6 +118,19 @@ async def test_an_extract_has_the_room_that_is_left() -> None:
             one, await one.request(said("a", "word " * 1_500, "b", "c", "d")), first=Cut(2, (), None)
         )
         assert [fold.covers for fold in roomy.folds[:2]] == [2, 4]
+
+
+async def test_an_extract_takes_a_small_part_of_the_room_however_much_is_free_and_was_said() -> None:
+    async with desk(window=8_000, encoding=Quarters()) as one:
+        chat = said(
+            *(f"The cause of {number} was line {number * 7}. " * 200 for number in range(60)), "go on"
+        )
+        request = await one.request(chat, max_tokens=100)
+        room = request.sized.budget.room
+        steps = await climb(one, request, first=Cut(60, (), None), lengths=Lengths(room=room))
+        assert steps.kinds[0] is Kind.EXTRACT
+        assert steps.weighing.beside(60, ()) < room / 10
+        assert room / 16 < steps.folds[0].summary_tokens < room / 4
 
 
 async def test_where_nothing_was_left_out_nobody_is_told_that_it_was() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec import structs
 
 from proxy.fold.assemble import belongs, sent
 from proxy.fold.history import History, Turn, history
+from proxy.fold.lengths import Lengths
 from proxy.fold.record import Fold, Kind
 from proxy.fold.tail import Cut
 from proxy.fold.wording import RECORD_WANTED
@@ -54,7 +57,8 @@ def talk(length: int, tokens: int = 400) -> History:
 
 
 def job(of: History, cut: Cut, **others: Any) -> Job:
-    given = Job(of, cut, "gpt-4o", "gpt-4o-mini", 128_000, [(b"Authorization", b"Bearer sk")], "system")
+    credentials = [(b"Authorization", b"Bearer sk")]
+    given = Job(of, cut, "gpt-4o", "gpt-4o-mini", Lengths(window=128_000), credentials, "system")
     return replace(given, **others)
 
 
@@ -92,11 +96,63 @@ async def test_a_later_fold_merges_the_one_before_and_tells_only_what_is_new() -
 async def test_what_is_longer_than_the_models_window_is_told_in_steps_each_message_once() -> None:
     of = talk(60)
     writing = Writing(SHORT)
-    await Maker(writing, words).summary(job(of, Cut(58, (), None), window=12_000, most_tokens=500))
+    await Maker(writing, words).summary(job(of, Cut(58, (), None), lengths=Lengths(window=12_000)))
     assert len(writing.asked) > 1
     for number in range(58):
         assert sum(f"⟦{number} " in said for said in writing.said) == 1
     assert all(SHORT in said for said in writing.said[1:])
+
+
+@pytest.mark.parametrize("window", [8_000, 32_000, 128_000])
+@pytest.mark.parametrize("tokens", [20, 100, 1_000])
+async def test_a_thousand_messages_are_folded_in_seven_calls_at_most_each_message_told_once(
+    window: int, tokens: int
+) -> None:
+    of, writing = talk(1_001, tokens), Writing(SHORT)
+    lengths = Lengths(window=window, longest_answer=16_384, room=32_000)
+    await Maker(writing, words).summary(job(of, Cut(1_000, (), None), lengths=lengths))
+    assert len(writing.asked) <= 7
+    told = [int(number) for said in writing.said for number in re.findall(r"⟦(\d+) (?:user|assi)", said)]
+    assert told == list(range(1_000))
+    assert all(wanted.most_tokens <= window // 16 for wanted in writing.asked)
+    assert all(wanted.tokens + 2 * wanted.most_tokens <= window for wanted in writing.asked)
+    if len(writing.asked) == 7:
+        assert all(wanted.tokens > window / 2 for wanted in writing.asked[:-1])
+
+
+async def test_a_record_that_a_larger_model_has_written_leaves_a_smaller_one_room_for_what_is_new() -> None:
+    of = talk(12)
+    short = await Maker(Writing(SHORT), words).summary(job(of, Cut(4, (), None)))
+    base = structs.replace(short, text="begun " + "word " * 20_000 + "ended", summary_tokens=20_000)
+    writing = Writing(SHORT)
+    await Maker(writing, words).summary(job(of, Cut(10, (), base), lengths=Lengths(window=8_000)))
+    [said] = writing.said
+    assert "begun" in said
+    assert "ended" in said
+    assert "characters left out" in said
+    assert words(said) < 5_000
+    assert all(f"message {number} " in said for number in range(4, 10))
+
+
+async def test_a_model_that_is_told_too_much_is_told_less_as_its_refusal_says() -> None:
+    writing = Writing(SummaryFailed(TOO_LONG, window=8_000), SHORT)
+    await Maker(writing, words).summary(job(talk(61), Cut(60, (), None)))
+    first, *others = writing.asked
+    assert first.tokens > 20_000
+    assert len(others) > 1
+    assert all(wanted.tokens + wanted.most_tokens < 8_000 for wanted in others)
+
+
+async def test_a_model_that_names_no_window_is_told_less_and_less_and_not_for_ever() -> None:
+    refused = SummaryFailed(TOO_LONG)
+    writing = Writing(refused, refused, SHORT)
+    await Maker(writing, words).summary(job(talk(61), Cut(60, (), None)))
+    sizes = [wanted.tokens for wanted in writing.asked]
+    assert max(sizes[2:]) < sizes[1] < sizes[0] * 0.6
+    hopeless = Writing(SummaryFailed(TOO_LONG, window=8_000))
+    with pytest.raises(SummaryFailed, match=TOO_LONG):
+        await Maker(hopeless, words).summary(job(talk(61), Cut(60, (), None)))
+    assert len(hopeless.asked) == 4
 
 
 @pytest.mark.parametrize(
@@ -264,7 +320,7 @@ async def test_an_extract_goes_on_from_the_summary_before() -> None:
     of = talk(12)
     maker = Maker(Writing(SHORT), words)
     base = await maker.summary(job(of, Cut(4, (), None)))
-    later = await maker.extract(job(of, Cut(8, (), base), most_tokens=400))
+    later = await maker.extract(job(of, Cut(8, (), base), lengths=Lengths(wished=400)))
     assert later.parent == base.id
     assert SHORT in later.text
     assert "src/file_0.py" in later.text

@@ -21,9 +21,10 @@ from proxy.observing import Observing
 from proxy.policies import Policies
 from proxy.request import Request, Wishes
 from proxy.sending import Sending
-from proxy.settings.sections import Compression
+from proxy.settings.sections import Compression, Summarizer
 from proxy.store.memory import MemoryStore
 from proxy.tidings import Tidings
+from proxy.writers import Writers
 from tests.desk import Desk, desk, said
 
 # A character is a token here.
@@ -65,7 +66,8 @@ async def observatory(window: int | None = 8_000, **settings: Any) -> AsyncItera
         tidings = Tidings(metrics, Events(), tells=True)
         policies = Policies(Compression.model_validate({"retain_tokens": 700, **settings}), "localhost")
         imagined = Folds(MemoryStore(), one.writer, ttl=lambda: 3600.0)
-        yield Observatory(one, Observing(imagined, one.sizing, policies, tidings), metrics)
+        writers = Writers(one.sizing, Summarizer(), policies.settings.summary_max_tokens)
+        yield Observatory(one, Observing(imagined, one.sizing, policies, writers, tidings), metrics)
 
 
 async def test_a_short_conversation_would_not_be_folded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.fold.lengths import Lengths
 from proxy.policies import RETAINED, Policies
 from proxy.request import Wishes
 from proxy.settings.sections import Compression
@@ -55,13 +56,16 @@ def test_where_folding_is_not_enabled_nobody_can_wish_for_it() -> None:
 def test_what_is_retained_is_the_requests_word_the_users_on_the_model_his_general_one_or_the_maps(
     wished: int | str | None, model: KnownModel, general: int | str | None, retained: int
 ) -> None:
-    policy = policies(retain_tokens=general).fold(model, Wishes(retain=wished), 20_000, may_start=True)
+    policy = policies(retain_tokens=general).fold(
+        model, Wishes(retain=wished), 20_000, Lengths(), may_start=True
+    )
     assert policy.retain_tokens == retained
 
 
 def test_the_floor_and_whether_a_fold_may_be_begun_are_passed_on() -> None:
-    policy = policies(min_tokens=77).fold(UNKNOWN, Wishes(), 20_000, may_start=False)
-    assert (policy.min_tokens, policy.may_start) == (77, False)
+    lengths = Lengths(room=20_000)
+    policy = policies(min_tokens=77).fold(UNKNOWN, Wishes(), 20_000, lengths, may_start=False)
+    assert (policy.min_tokens, policy.may_start, policy.lengths) == (77, False, lengths)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +84,7 @@ def test_any_other_server_gets_it_as_a_users(host: str) -> None:
     assert policies(host).role(chat("d u a")) == "user"
 
 
-@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "append"])
 def test_the_role_that_the_user_has_set_is_the_one(role: str) -> None:
     assert policies("api.openai.com", summary_role=role).role(chat("d u a")) == role
     assert policies("localhost", summary_role=role).role(chat("d u a")) == role

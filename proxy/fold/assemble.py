@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+
+import msgspec
 
 from proxy.fold.history import History
 from proxy.fold.record import Fold
 from proxy.messages import ChatRequest, with_messages
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_parts = re.compile(rb"\[\s*\{")  # content in at least one part
 
 
 def folded(
@@ -56,8 +62,32 @@ def sent(history: History, fold: Fold, *, plainly: bool = False) -> list[bytes]:
         fold.shrunk.get(number, history.turns[history.spoken[number]].raw) for number in sorted(fold.kept)
     ]
     tail = [turn.raw for turn in history.turns[cut:]]
-    told = fold.plainer if plainly and fold.plainer else fold.messages
-    return [*instructions, *told, *pinned, *tail]
+    return [*_told(instructions, fold, plainly=plainly), *pinned, *tail]
+
+
+def _told(instructions: list[bytes], fold: Fold, *, plainly: bool) -> list[bytes]:
+    """The instructions of the folded part, and the summary."""
+    if plainly and fold.plainer:
+        return [*instructions, *fold.plainer]
+    if fold.appended and instructions and (longer := _longer(instructions[0], fold.appended)) is not None:
+        return [longer, *instructions[1:]]
+    return [*instructions, *fold.messages]
+
+
+def _longer(instruction: bytes, text: bytes) -> bytes | None:
+    """With a text behind its own. None where it has none of its own."""
+    try:
+        members = _members(instruction)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    content = bytes(members.get("content", b""))
+    if content.startswith(b'"'):
+        content = b'%b%b"' % (content[:-1], text)
+    elif _parts.match(content):
+        content = b'%b,{"type":"text","text":"%b"}]' % (content[:-1], text)
+    else:
+        return None
+    return msgspec.json.encode({**members, "content": msgspec.Raw(content)})
 
 
 def sent_before(history: History, fold: Fold | None, number: int, *, plainly: bool = False) -> list[bytes]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from proxy.budget import Budget, Size
 from proxy.fold.history import History
+from proxy.fold.lengths import UNBOUNDED, Lengths
 from proxy.fold.record import Fold
 from proxy.fold.tail import Allowance, Cut, Weighed, deeper_cut, usable_folds
 
@@ -21,6 +22,7 @@ class FoldPolicy:
     min_tokens: int = 2_000  # a smaller request is left alone …
     least_progress: float = 0.1  # … and so is one of which a fold would free less than this of the room
     may_start: bool = True  # false: only what must be folded is
+    lengths: Lengths = UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def _deeper_cut(now: Situation) -> Weighed | None:
     tail = min(now.policy.retain_tokens, now.budget.room // 2)
     # Less than the least progress below the trigger, and the next fold would be due before it is worth it.
     messages = now.budget.hard - now.fixed - _least_progress(now)
-    return deeper_cut(now.history, [known.fold for known in now.known], Allowance(tail, messages))
+    allowance = Allowance(tail, messages, now.policy.lengths)
+    return deeper_cut(now.history, [known.fold for known in now.known], allowance)
 
 
 def _least_progress(now: Situation) -> int:

@@ -36,6 +36,9 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[int, ...]  # numbers of covered turns that are sent all the same, after the summary
     messages: tuple[bytes, ...]  # what stands in the place of the others: the summary, an acknowledgement
     plainer: tuple[bytes, ...] = ()  # the same for a template that takes no second system message
+    appended: bytes = (
+        b""  # a JSON string's inside, put behind the first instruction's text in place of `messages`
+    )
     shrunk: dict[int, bytes] = {}  # what is sent of kept turns that were too large as they are
     text: str  # the summary alone, as a person reads it
     kind: Kind

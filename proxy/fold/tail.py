@@ -8,11 +8,8 @@ from itertools import accumulate
 
 from proxy.fold.cuts import allowed_cuts, begins_with_a_user_message
 from proxy.fold.history import History
+from proxy.fold.lengths import UNBOUNDED, Lengths
 from proxy.fold.record import Fold, Kind
-
-# How long a summary is expected to be: a share of what it replaces, and hardly ever less than this.
-_SUMMARY_SHARE = 10
-_LEAST_SUMMARY = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class Weighed:
     cut: Cut
     tail: int
     pinned: int
-    summary: int  # as expected
+    summary: int  # at most, and so it is expected
     left_out: int  # sent now, with the deepest fold there is, and no longer then
     freed: int  # what remains of these when the summary has taken its part
 
@@ -42,13 +39,14 @@ class Allowance:
 
     tail: int
     messages: int  # all of them together, instructions and summary included
+    lengths: Lengths = UNBOUNDED  # of the summary itself
 
 
 def deeper_cut(history: History, folds: Sequence[Fold], allowance: Allowance) -> Weighed | None:
     """Deeper than every usable one of these folds. Its tail is the largest allowed one that begins with a
     user message; where there is none the largest of any; and where every one is too large the smallest.
     """
-    cuts = _weighed_cuts(history, folds)
+    cuts = _weighed_cuts(history, folds, allowance.lengths)
     instructions = sum(turn.tokens for turn in history.turns if turn.instructs)
     retained = [
         weighed
@@ -91,9 +89,9 @@ def _pins(history: History) -> list[set[int]]:
     return [*pins, newest | {history.length - 1}]
 
 
-def _weighed_cuts(history: History, folds: Sequence[Fold]) -> list[Weighed]:
+def _weighed_cuts(history: History, folds: Sequence[Fold], lengths: Lengths) -> list[Weighed]:
     """From the shallowest to the deepest; none that would leave out nothing."""
-    scales = _Scales(history, usable_folds(history, folds))
+    scales = _Scales(history, usable_folds(history, folds), lengths)
     taken = {fold.covers for fold in folds}  # a fold is never made twice, usable or not
     cuts = [cut for cut in allowed_cuts(history) if cut > scales.covered and cut not in taken]
     return [weighed for weighed in map(scales.weigh, cuts) if weighed.left_out > 0]
@@ -102,10 +100,11 @@ def _weighed_cuts(history: History, folds: Sequence[Fold]) -> list[Weighed]:
 class _Scales:
     """Weighs cuts against what is sent with the deepest of these folds."""
 
-    def __init__(self, history: History, folds: list[Fold]) -> None:
+    def __init__(self, history: History, folds: list[Fold], lengths: Lengths) -> None:
         deepest = folds[-1] if folds else None
         # What an extract or a truncation has lost is still in the request: a summary is made of that.
         self._base = next((fold for fold in reversed(folds) if fold.kind is Kind.SUMMARY), None)
+        self._lengths = lengths
         self._pins = _pins(history)
         self._tokens = [history.turns[position].tokens for position in history.spoken]
         self._tails = list(accumulate(reversed(self._tokens), initial=0))[::-1]
@@ -117,8 +116,8 @@ class _Scales:
         kept = tuple(self._pins[covers])
         tail, pinned = self._tails[covers], self._sum(kept)
         left_out = self._sent - tail - pinned
-        merged = self._base.summary_tokens if self._base else 0
-        summary = max(_LEAST_SUMMARY, merged, left_out // _SUMMARY_SHARE)
+        merged, told_from = (self._base.summary_tokens, self._base.covers) if self._base else (0, 0)
+        summary = self._lengths.limit(merged + self._tails[told_from] - tail)
         freed = left_out + self._told - summary
         return Weighed(Cut(covers, kept, self._base), tail, pinned, summary, left_out, freed)
 

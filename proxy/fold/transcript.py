@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from proxy.fold.history import Turn
 from proxy.fold.shrink import without_middle
@@ -18,14 +20,18 @@ from proxy.fold.utterance import Utterance, utterance
 BEGIN = "⟦transcript⟧"
 END = "⟦end of transcript⟧"
 LEFT_OUT = " ⟦{} characters left out⟧ "
+MESSAGES_LEFT_OUT = "⟦{} messages left out⟧"
 
 # In characters. What a tool returns is mostly long where it matters least; what people write is not.
 LONGEST_RESULT = 6_000
 LONGEST_ARGUMENTS = 4_000
 LONGEST_TEXT = 24_000
 _LONGEST_NAME = 80
-# So much of a message is told however small the chunk.
-_SHORTEST = 120
+# A message of which less is told than this has no room for a note of how much is missing.
+_NOTED = 200
+_GAP = " … "
+# And so much of it is told in any case.
+_SHORTEST = 24
 
 # In tokens: around a message or call and around them all, however a vocabulary may spell our marks.
 _PER_MESSAGE = 16
@@ -75,6 +81,7 @@ class Chunk:
     numbers: range  # of its turns, as they are given
     text: str  # their transcript, fenced
     original_tokens: int  # of its turns
+    tokens: int  # of the text, about
 
 
 def fenced(text: str) -> str:
@@ -86,30 +93,65 @@ def transcript(turns: Sequence[Turn], first: int = 0) -> str:
     return fenced("\n".join(map(str, _entries(turns, first))))
 
 
-def chunks(turns: Sequence[Turn], most_tokens: int, first: int = 0) -> list[Chunk]:
+def chunks(turns: Sequence[Turn], most_tokens: int, most_chunks: int, first: int = 0) -> list[Chunk]:
     """The whole history in steps of at most so many tokens, every turn in exactly one of them, in order.
 
-    Sizes go by the turns' own numbers, rather too much than too little. A message that is larger than a step
-    is shortened; a step that is smaller than anything that can be told of one is exceeded.
+    Sizes go by the turns' own numbers, rather too much than too little. What is too much for so many steps
+    is told shorter, the largest messages coming down to one size; where not even the least of each will do,
+    a step tells its first messages and its last. A step that is smaller than the least is exceeded.
     """
     most = max(most_tokens - _FENCE, 1)
-    found: list[Chunk] = []
-    pending: list[_Entry] = []
-    size = start = 0
-    for number, whole in enumerate(_entries(turns, first)):
-        entry = whole.within(most)
-        if pending and size + entry.tokens > most:
-            found.append(_chunk(turns, pending, start, first))
-            pending, size, start = [], 0, number
-        pending.append(entry)
-        size += entry.tokens
-    return [*found, _chunk(turns, pending, start, first)] if pending else found
+    whole = list(_entries(turns, first))
+    if (size := _size_for(whole, most, most_chunks)) > 0:
+        steps = _packed(whole, most, size)
+        return [_chunk(turns, step, [each.within(size) for each in whole[step]], first) for step in steps]
+    even = -(-len(whole) // most_chunks)
+    steps = [slice(start, min(start + even, len(whole))) for start in range(0, len(whole), even)]
+    return [_chunk(turns, step, _ends(whole[step], most), first) for step in steps]
 
 
-def _chunk(turns: Sequence[Turn], entries: Sequence[_Entry], start: int, first: int) -> Chunk:
-    end = start + len(entries)
-    original = sum(turn.tokens for turn in turns[start:end])
-    return Chunk(range(first + start, first + end), fenced("\n".join(map(str, entries))), original)
+def _size_for(entries: Sequence[_Entry], most: int, most_chunks: int) -> int:
+    """The largest for a message at which all take no more steps than that; 0 where none is small enough."""
+
+    def is_too_large(size: int) -> bool:
+        return len(_packed(entries, most, size)) > most_chunks
+
+    if not is_too_large(most):
+        return most
+    return bisect_left(range(1, most), True, key=is_too_large)  # smaller ones never take more steps
+
+
+def _packed(entries: Sequence[_Entry], most: int, size: int) -> list[slice]:
+    steps: list[slice] = []
+    start = taken = 0
+    for place, entry in enumerate(entries):
+        tokens = entry.tokens_within(size)
+        if taken and taken + tokens > most:
+            steps.append(slice(start, place))
+            start, taken = place, 0
+        taken += tokens
+    return [*steps, slice(start, len(entries))] if entries else steps
+
+
+def _ends(entries: Sequence[_Entry], most: int) -> list[_Entry]:
+    least = [entry.within(1) for entry in entries]
+    half = (most - _PER_MESSAGE) // 2
+    head, tail = (_fitting(each, half) for each in (least, least[::-1]))
+    if head + tail >= len(least):
+        return least
+    note = MESSAGES_LEFT_OUT.format(len(least) - head - tail)
+    return [*least[:head], _Entry(note, "", _PER_MESSAGE, _PER_MESSAGE), *least[len(least) - tail :]]
+
+
+def _fitting(entries: Sequence[_Entry], most: int) -> int:
+    """How many of the first."""
+    return bisect_right(list(accumulate(entry.tokens for entry in entries)), most)
+
+
+def _chunk(turns: Sequence[Turn], step: slice, told: Sequence[_Entry], first: int) -> Chunk:
+    original = sum(turn.tokens for turn in turns[step])
+    numbers = range(first + step.start, first + step.stop)
+    return Chunk(numbers, fenced("\n".join(map(str, told))), original, sum(each.tokens for each in told))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +161,7 @@ class _Entry:
     heading: str
     body: str
     tokens: int
+    around: int  # so many of them for all but the body
 
     def __str__(self) -> str:
         return f"{self.heading}\n{self.body}"
@@ -126,9 +169,20 @@ class _Entry:
     def within(self, most: int) -> _Entry:
         if self.tokens <= most:
             return self
-        # Tokens are not spread evenly over a text, so somewhat less of it than the numbers say.
-        longest = max(_SHORTEST, len(self.body) * max(most - _PER_MESSAGE, 0) * 3 // (self.tokens * 4))
-        return _Entry(self.heading, without_middle(self.body, longest, LEFT_OUT), most)
+        longest = self._longest(most)
+        told = without_middle(self.body, longest, LEFT_OUT if longest >= _NOTED else _GAP)
+        return _Entry(self.heading, told, self.tokens_within(most), self.around)
+
+    def tokens_within(self, most: int) -> int:
+        if self.tokens <= most:
+            return self.tokens
+        # Tokens are not spread evenly over a text, so somewhat more than its part of them.
+        part = math.ceil(self._longest(most) * self.tokens * 4 / (len(self.body) * 3)) if self.body else 0
+        return min(self.tokens, self.around + part)
+
+    def _longest(self, most: int) -> int:
+        """The characters of its body that so many tokens are enough for."""
+        return max(_SHORTEST, len(self.body) * max(most - self.around, 0) * 3 // (self.tokens * 4))
 
 
 def _entries(turns: Sequence[Turn], first: int) -> Iterator[_Entry]:
@@ -138,8 +192,9 @@ def _entries(turns: Sequence[Turn], first: int) -> Iterator[_Entry]:
         called.update((call.id, call.name) for call in said.calls)
         heading = f"⟦{number} {_speaker(turn.role, said, called)}⟧"
         pieces = list(_pieces(said))
-        tokens = _PER_MESSAGE * (1 + len(said.calls)) + len(heading) // 3 + _tokens(turn, pieces)
-        yield _Entry(heading, "\n".join(piece.told for piece in pieces), tokens)
+        around = _PER_MESSAGE + len(heading) // 3
+        tokens = around + _PER_MESSAGE * len(said.calls) + _tokens(turn, pieces)
+        yield _Entry(heading, "\n".join(piece.told for piece in pieces), tokens, around)
 
 
 def _speaker(role: str, said: Utterance, called: dict[str, str]) -> str:

@@ -16,23 +16,15 @@ from proxy.fold.utterance import utterance
 
 STYLES = ("general", "coding", "concise", "detailed")
 
-LEAST_TOKENS = 200
-# A summary is to be so much smaller than what it replaces.
-REDUCTION = 10
-
 Role = Literal["system", "developer", "user", "assistant"]
+# Or in no role of its own: behind the text of the first instruction, where there is one.
+Place = Literal["system", "developer", "user", "assistant", "append"]
 Count = Callable[[str], int]
 
 _PROMPTS = {
     style: files("proxy.fold").joinpath("prompts", f"{style}.txt").read_text(encoding="utf-8").strip()
     for style in (*STYLES, "rules", "on_prefix")
 }
-
-
-def limit_for(folded_tokens: int, most: int | None = None) -> int:
-    """How many tokens a summary of so many may have."""
-    limit = max(LEAST_TOKENS, folded_tokens // REDUCTION)
-    return limit if most is None else min(limit, most)
 
 
 # To the model that writes it.
@@ -129,6 +121,11 @@ def record_messages(text: str, role: Role, *, before_user: bool) -> tuple[bytes,
     if role == "user" and before_user:
         return record, _message("assistant", ACKNOWLEDGEMENT)
     return (record,)
+
+
+def appended_record(text: str) -> bytes:
+    """The inside of a JSON string, to stand behind an instruction's own text."""
+    return orjson.dumps(f"\n\n{record_text(text)}".encode(errors="replace").decode())[1:-1]
 
 
 def truncation(messages: int, tokens: int) -> str:

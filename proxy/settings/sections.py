@@ -42,7 +42,7 @@ ImageRule = Literal[
     "gemini",
 ]
 Strategy = Literal["summarize", "extractive", "off"]
-SummaryRole = Literal["auto", "system", "user", "assistant"]
+SummaryRole = Literal["auto", "system", "user", "assistant", "append"]
 SummarizerVia = Literal["auto", "upstream", "litellm"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
@@ -101,15 +101,16 @@ class Compression(Section):
     summary_role: SummaryRole = Field(
         default="auto",
         description="The role in which a summary is told to the model: `system`, `user` (followed by a line "
-        "of the assistant's where a user message comes next), `assistant`. `auto` is `system` for known "
-        "providers, or `developer` where the client's own instructions have that role, and `user` elsewhere, "
-        "as many chat templates take one system message only. A model whose template refuses `system` or "
-        "`developer` is told its summaries as `user` from then on.",
+        "of the assistant's where a user message comes next), `assistant`; or `append`, behind the text of "
+        "the first system message where there is one. `auto` is `system` for known providers, or `developer` "
+        "where the client's own instructions have that role, and `user` elsewhere, as many chat templates "
+        "take one system message only. A model whose template refuses `system` or `developer` is told its "
+        "summaries as `user` from then on.",
     )
     summary_max_tokens: Tokens | None = Field(
         default=None,
-        description="Most tokens of a summary's text. It has a tenth of what it replaces, at least 200, in "
-        "any case: this only makes it shorter. Null sets no further limit.",
+        description="Most tokens of a summary's text. It has a tenth of what it replaces, at least 200 and "
+        "at most 8,000, in any case: this only makes it shorter. Null sets no further limit.",
     )
 
 

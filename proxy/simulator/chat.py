@@ -19,7 +19,7 @@ from proxy.simulator.reply import Reply, ToolCall, calling, saying
 from proxy.simulator.summaries import SummaryModel, asks_for_a_summary
 from proxy.simulator.tokens import PER_REQUEST, Counter, message_tokens, text_of, tools_tokens
 from proxy.simulator.validate import ChatRequest, validated
-from proxy.simulator.window import check_window, newest_that_fit
+from proxy.simulator.window import check_answer, check_window, newest_that_fit
 
 # A constant clock: the same request gets the same bytes, with or without something in between.
 CREATED = 1_750_000_000
@@ -57,6 +57,7 @@ class Chat:
 
     def answer(self, received: ReceivedRequest) -> Answer:
         request = validated(received.json(), self._config)
+        check_answer(request.max_answer, self._config.longest_answers.get(request.model))
         try:
             request, sizes = self._read(request)
         except ApiError as too_long:

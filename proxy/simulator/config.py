@@ -15,6 +15,9 @@ Overflow = Literal["status", "event", "ok", "truncate"]
 # How a bill tells of what was read from the cache: within the prompt's tokens, beside them, or not at all.
 CacheIsBilled = Literal["within", "beside", "not"]
 
+# The longest answers that may be asked for.
+LONGEST_ANSWERS = {"gpt-4o": 16_384, "gpt-4o-mini": 16_384, "gpt-4.1": 32_768, "gpt-5": 128_000}
+
 DEFAULT_MODELS = (
     "gpt-4o",
     "gpt-4o-mini",
@@ -29,6 +32,7 @@ DEFAULT_MODELS = (
 class SimulatorConfig:
     window: int = 128_000
     windows: Mapping[str, int] = field(default_factory=dict)  # by model, where it differs from `window`
+    longest_answers: Mapping[str, int] = field(default_factory=lambda: LONGEST_ANSWERS)  # by model
     tells_window: bool = False  # in the list of models, as vLLM does
     model_names: tuple[str, ...] = DEFAULT_MODELS
     any_model: bool = True  # False: a name outside `model_names` is OpenAI's 404

@@ -1,4 +1,4 @@
-"""What becomes of a prompt that is too long."""
+"""What becomes of a prompt that is too long, and of a wish for too long an answer."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ def check_window(prompt: int, answer: int | None, window: int) -> None:
     else:
         return
     raise ApiError(limit + text, param="messages", code="context_length_exceeded")
+
+
+def check_answer(asked: int | None, longest: int | None) -> None:
+    if asked is not None and longest is not None and asked > longest:
+        text = (
+            f"max_tokens is too large: {asked}. This model supports at most {longest} completion tokens, "
+            f"whereas you provided {asked}."
+        )
+        raise ApiError(text, param="max_tokens", code="invalid_value")
 
 
 def newest_that_fit(messages: list[Message], sizes: list[int], window: int) -> list[Message]:

@@ -26,7 +26,7 @@ _DELETED_AT_ONCE = 32  # freeing a large value takes its time, and one may ask f
 _SLOWEST_DISK = 8 * 1024**2  # bytes in a second: less than that is an outage
 _PROOF = b"reachable"
 
-TIME_LIMIT = 0.25  # seconds that a request waits for the store
+TIME_LIMIT = 1.0  # seconds that a request waits for a store of this machine, which may be busy
 PAUSE = 30.0  # seconds until a store that has failed is tried again
 
 

@@ -8,14 +8,18 @@ from typing import Any
 
 import orjson
 
+from proxy.fold.lengths import LEAST_TOKENS
 from proxy.fold.wording import answer_text
 from proxy.recent import Recent
-from proxy.summarizer.wanted import Wanted, Written
+from proxy.summarizer.wanted import TOO_LONG, Wanted, Written
 from proxy.windows.names import LONGEST
+from proxy.windows.overflow import LongestAnswer
 
 _MODELS = 256
 # What a model may think before it writes, where its thoughts count as part of the answer.
 _THOUGHTS = 8_000
+# No window of a model that writes summaries is smaller: what says so is about something else.
+_LEAST_WINDOW = 2_000
 
 # What a client's own request says of the answer that it wants, and what is not for a summary.
 _LIMITS = ("max_completion_tokens", "max_tokens")
@@ -31,12 +35,19 @@ _OF_AN_ANSWER = frozenset(
 
 
 class Refused(Exception):
-    """Not by this model, or not in this form. What was said is for finding out which, and for no log."""
+    """Not by this model, or not in this form. What was said is for finding out which, and for no log.
 
-    def __init__(self, reason: str, said: str) -> None:
+    Where it was about length: `window` is the one that was named, `answer` what was said of the answer's own.
+    """
+
+    def __init__(
+        self, reason: str, said: str, *, window: int | None = None, answer: LongestAnswer | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.said = said
+        self.window = window if window is not None and window >= _LEAST_WINDOW else None
+        self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,8 @@ class Form:
     temperature: bool = True
     limit: str = "max_tokens"  # the name for the longest answer
     thinks: bool = False
+    longest: int | None = None  # of its answers
+    window: int | None = None
 
     def fields(self, wanted: Wanted, temperature: float | None) -> dict[str, Any]:
         if wanted.beside_messages:
@@ -67,14 +80,27 @@ class Form:
                 fields[choice] = "none"
         return {**fields, spelled: self._most_tokens(wanted)}
 
-    def _most_tokens(self, wanted: Wanted) -> int:
-        return wanted.most_tokens + (_THOUGHTS if self.thinks else 0)
+    def is_too_small_for(self, wanted: Wanted) -> bool:
+        return self.window is not None and wanted.tokens + wanted.most_tokens > self.window
 
-    def after_refusal(self, said: str) -> Form:
-        """OpenAI's reasoning models take neither of the two as others do. The same where neither is named."""
-        if "max_completion_tokens" in said and self.limit == "max_tokens":
+    def _most_tokens(self, wanted: Wanted) -> int:
+        most = wanted.most_tokens + (_THOUGHTS if self.thinks else 0)
+        if self.window is not None:
+            most = max(wanted.most_tokens, min(most, self.window - wanted.tokens))
+        return most if self.longest is None else min(most, self.longest)
+
+    def after_refusal(self, refused: Refused, wanted: Wanted) -> Form:
+        """The same where nothing is named that could be asked for otherwise."""
+        if refused.reason == TOO_LONG:
+            return self if refused.window is None else replace(self, window=refused.window)
+        if refused.answer is not None:
+            asked = self._most_tokens(wanted)
+            longest = asked // 2 if refused.answer.limit is None else refused.answer.limit
+            return replace(self, longest=longest) if LEAST_TOKENS <= longest < asked else self
+        # OpenAI's reasoning models take neither of the two as others do.
+        if "max_completion_tokens" in refused.said and self.limit == "max_tokens":
             return replace(self, limit="max_completion_tokens")
-        return replace(self, temperature=False) if "temperature" in said else self
+        return replace(self, temperature=False) if "temperature" in refused.said else self
 
     def after_answer(self, written: Written) -> Form:
         """One that came to its limit before it had written a word has spent it on thinking."""
@@ -86,18 +112,22 @@ class Forms:
     def __init__(self) -> None:
         self._known: Recent[str, Form] = Recent(_MODELS)
 
-    async def ask(self, model: str, asked: Callable[[Form], Awaitable[Written]]) -> Written:
-        """Ask in the form that is known to work, or in one after the other: each change is made once at
-        most. Raises Refused if it was not about the form.
+    async def ask(self, model: str, wanted: Wanted, asked: Callable[[Form], Awaitable[Written]]) -> Written:
+        """Ask in the form that is known to work, or in one after the other. Raises Refused if it was about
+        something else.
         """
         form = self._known.get(model) or Form()
         while True:
+            if form.is_too_small_for(wanted):
+                raise Refused(TOO_LONG, "", window=form.window)
             try:
                 written = await asked(form)
                 other = form.after_answer(written)
             except Refused as refused:
-                other = form.after_refusal(refused.said)
-                if other == form:
+                other = form.after_refusal(refused, wanted)
+                if other.window != form.window:
+                    self._remember(model, other)  # what is asked then is another question
+                if other == form or refused.reason == TOO_LONG:
                     raise
             else:
                 if other == form:

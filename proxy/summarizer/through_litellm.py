@@ -22,6 +22,7 @@ import structlog
 from proxy.summarizer.apart import Apart
 from proxy.summarizer.forms import Form, Forms, Refused
 from proxy.summarizer.wanted import TOO_LONG, SummaryFailed, Wanted, Written, pause_in, reason_of, written_in
+from proxy.windows.overflow import longest_answer, out_of_window
 
 log = structlog.get_logger("tailfold")
 
@@ -69,10 +70,10 @@ class LitellmSummarizer:
         except TimeoutError:
             raise SummaryFailed("timeout") from None
         except Refused as refused:
-            raise SummaryFailed(refused.reason) from None
+            raise SummaryFailed(refused.reason, window=refused.window) from None
 
     async def _by(self, model: str, wanted: Wanted) -> Written:
-        return await self._forms.ask(model, lambda form: self._asked(model, wanted, form))
+        return await self._forms.ask(model, wanted, lambda form: self._asked(model, wanted, form))
 
     async def _asked(self, model: str, wanted: Wanted, form: Form) -> Written:
         litellm = _imported()
@@ -90,8 +91,13 @@ class LitellmSummarizer:
             body = answer.model_dump(warnings=False)
         except Exception as failure:  # noqa: BLE001 - whatever it raises is a summary that was not written
             too_long = isinstance(failure, litellm.ContextWindowExceededError)
-            raise (Refused(TOO_LONG, "") if too_long else _told(failure, model)) from None
+            raise (_too_long(failure) if too_long else _told(failure, model)) from None
         return written_in(body, model)
+
+
+def _too_long(failure: Exception) -> Refused:
+    refused = out_of_window(None, str(failure))
+    return Refused(TOO_LONG, "", window=refused.limit if refused else None)
 
 
 def _told(failure: Exception, model: str) -> SummaryFailed | Refused:
@@ -101,7 +107,9 @@ def _told(failure: Exception, model: str) -> SummaryFailed | Refused:
     if status == _TIMEOUT:
         return SummaryFailed("timeout")
     if status in _REFUSALS:
-        return Refused(reason_of(status), str(failure))
+        if out_of_window(None, str(failure)) is not None:
+            return _too_long(failure)
+        return Refused(reason_of(status), str(failure), answer=longest_answer(str(failure)))
     if not isinstance(status, int) or (status >= 500 and headers is None):
         # It calls everything a 500 that never came to an answer, a missing key as well as a dead host.
         log.warning("no answer through litellm", model=model[:128], failure=type(_first_of(failure)).__name__)

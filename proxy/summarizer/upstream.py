@@ -32,7 +32,7 @@ from proxy.summarizer.wanted import (
     written_in,
 )
 from proxy.upstream import Answer, Outgoing, TooLarge, Upstream, whole_body
-from proxy.windows.overflow import overflow
+from proxy.windows.overflow import longest_answer, out_of_window
 
 log = structlog.get_logger("tailfold")
 
@@ -73,7 +73,7 @@ class UpstreamSummarizer:
         except TimeoutError:
             raise SummaryFailed("timeout") from None
         except Refused as refused:
-            raise SummaryRefused(refused.reason) from None
+            raise SummaryRefused(refused.reason, window=refused.window) from None
         except TailfoldError as failure:
             raise SummaryFailed(failure.code) from failure
 
@@ -84,6 +84,8 @@ class UpstreamSummarizer:
         try:
             return await self._by(preferred, wanted)
         except Refused as refused:
+            if refused.window is not None:
+                raise  # it will write when it is told less at a time
             if isinstance(refused, _ModelRefused):
                 self._not_served.remember(wanted, preferred)
             log.info(
@@ -94,7 +96,7 @@ class UpstreamSummarizer:
             return await self._by(wanted.model, wanted)
 
     async def _by(self, model: str, wanted: Wanted) -> Written:
-        return await self._forms.ask(model, lambda form: self._asked(model, wanted, form))
+        return await self._forms.ask(model, wanted, lambda form: self._asked(model, wanted, form))
 
     async def _asked(self, model: str, wanted: Wanted, form: Form) -> Written:
         target = _CHAT + b"?" + wanted.query if wanted.query else _CHAT
@@ -115,8 +117,9 @@ class UpstreamSummarizer:
 async def _written(answer: Answer, model: str) -> Written:
     if answer.status == 200:
         said = await _said(answer)
-        if _is_about_length(answer.status, said):
-            raise Refused(TOO_LONG, "")  # some gateways put a refusal into an answer that began well
+        # Some gateways put a refusal into an answer that began well.
+        if (too_long := _out_of_window(answer.status, said)) is not None:
+            raise too_long
         return replace(written_in(_parsed(said), model), in_callers_name=True)
     if answer.status not in _REFUSALS:
         raise SummaryFailed(reason_of(answer.status), pause_in(first(answer.headers, b"retry-after")))
@@ -142,18 +145,26 @@ class _ModelRefused(Refused):
 
 
 def _refused(status: int, said: bytes) -> Refused:
-    if status == 413 or _is_about_length(status, said):
+    if (too_long := _out_of_window(status, said)) is not None:
+        return too_long
+    if status == 413:
         return Refused(TOO_LONG, "")
-    text = said.decode(errors="replace")
-    about_the_model = status in _NOT_SERVED or "model" in text.lower()
-    return (_ModelRefused if about_the_model else Refused)(reason_of(status), text)
+    text, answer = said.decode(errors="replace"), longest_answer(_meant(said))
+    if status in _NOT_SERVED or (answer is None and "model" in text.lower()):
+        return _ModelRefused(reason_of(status), text)
+    return Refused(reason_of(status), text, answer=answer)
 
 
-def _is_about_length(status: int, said: bytes) -> bool:
+def _out_of_window(status: int, said: bytes) -> Refused | None:
+    refused = out_of_window(status, _meant(said))
+    return None if refused is None else Refused(TOO_LONG, "", window=refused.limit)
+
+
+def _meant(said: bytes) -> object:
     try:
-        return overflow(status, _parsed(said)) is not None
+        return _parsed(said)
     except SummaryFailed:
-        return False  # a page for people
+        return None  # a page for people
 
 
 class _NotServed:

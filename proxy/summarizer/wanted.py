@@ -16,12 +16,15 @@ TOO_LONG = "too_long"
 
 
 class SummaryFailed(Exception):
-    """`reason` is a word for the log and a metric; `pause` is what the upstream has asked for."""
+    """`reason` is a word for the log and a metric; `pause` is what the upstream has asked for, and `window`
+    how large it says its own is.
+    """
 
-    def __init__(self, reason: str, pause: float | None = None) -> None:
+    def __init__(self, reason: str, pause: float | None = None, window: int | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.pause = pause
+        self.window = window
 
 
 class SummaryRefused(SummaryFailed):
@@ -33,7 +36,8 @@ class Wanted:
     """What is to be summed up, as the messages of a chat request."""
 
     messages: bytes  # their JSON array
-    most_tokens: int
+    tokens: int  # of these, about
+    most_tokens: int  # of the summary
     model: str  # the conversation's own
     preferred: str | None  # the one to ask first
     credentials: Headers

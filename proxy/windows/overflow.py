@@ -50,12 +50,20 @@ _SPEAKING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class LongestAnswer:
+    """A refusal of a request for the length of the answer that it asks for."""
+
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Overflow:
     """A refusal of a prompt for its length, with the numbers it names."""
 
     limit: int | None = None
     asked: int | None = None  # what was sent, as the upstream counted it
     of_prompt: bool = False  # the limit is for the prompt alone, not for prompt and answer together
+    by_answer_alone: bool = False  # so long a one was asked for that no prompt is short enough
     answer: int | None = None  # how much of what was sent is the answer that was asked for
 
     def prompt(self, counted: int, declared: int | None) -> int | None:
@@ -74,7 +82,15 @@ class Overflow:
 
 
 def overflow(status: int | None, body: object) -> Overflow | None:
-    """What a refusal says; None where it is about something else. An event of a stream has no status."""
+    """What a refusal says of a prompt that could be made to fit; None where it is about something else. An
+    event of a stream has no status.
+    """
+    refused = out_of_window(status, body)
+    return None if refused is None or refused.by_answer_alone else refused
+
+
+def out_of_window(status: int | None, body: object) -> Overflow | None:
+    """The same for whoever can ask for a shorter answer, too."""
     if status is not None and status not in _STATUSES:
         return None
     if status in (None, 200) and not _is_error(body, status):
@@ -94,15 +110,26 @@ def _understood(text: str, fields: dict[str, object], *, named: bool) -> Overflo
     told = next((told for saying in _SAYINGS if (told := saying.found_in(text)) is not None), None)
     if told is None:
         told = _Told({}) if named else None
-    if told is None or told.answer_alone_is_too_long:
+    if told is None:
         return None
     # llama.cpp has fields for the numbers.
     return Overflow(
         _tokens(fields.get("n_ctx")) or told.number("limit"),
         _tokens(fields.get("n_prompt_tokens")) or told.asked,
         told.of_prompt,
+        told.answer_alone_is_too_long,
         told.number("answer"),
     )
+
+
+def longest_answer(body: object) -> LongestAnswer | None:
+    """What a refusal says of the longest answer that a model gives; None where it is about something else."""
+    text = "\n".join(value for _, value in islice(_leaves(body), _MOST_LEAVES) if isinstance(value, str))
+    for saying in _OF_ANSWERS:
+        if (told := saying.found_in(text[:_MOST_TEXT])) is not None:
+            beyond = told.number("beyond")
+            return LongestAnswer(beyond - 1 if beyond is not None else told.number("limit"))
+    return None
 
 
 def _is_error(body: object, status: int | None) -> bool:
@@ -270,6 +297,27 @@ _SAYINGS = (
         r"|exceeds the model'?s maximum context length|ContextWindowExceededError|prompt exceeds max length"
         r"|exceed_context_size_error|model_context_window_exceeded|exceeded max context length"
     ),
+)
+
+# Those that have a limit for the answer alone, whatever the prompt.
+_ANSWER = r"max_(?:completion_|output_)?tokens"
+_OF_ANSWERS = (
+    # OpenAI, Azure
+    _saying(_ANSWER + r"\W{1,3}is too large.{0,60}?supports at most <limit> "),
+    # Anthropic
+    _saying(_ANSWER + r": <asked> > <limit>, which is the maximum allowed number of output tokens"),
+    # DeepSeek, DashScope
+    _saying(r"range of " + _ANSWER + r" (?:is|should be) \[\d{1,9}, ?<limit>"),
+    # Gemini, Vertex
+    _saying(r"maxOutputTokens value of <asked> but the supported range is .{0,30}? to <beyond> \(exclusive"),
+    # Groq, Cohere
+    _saying(_ANSWER.replace("_t", "[_ ]t") + r"\b.{0,90}? must be less than or equal to `?<limit>"),
+    # Ollama's cloud
+    _saying(_ANSWER + r" \(<asked>\) exceeds (?:the )?model'?s maximum output tokens \(<limit>"),
+    # Bedrock
+    _saying(r"maximum tokens you requested exceeds the model limit of <limit>"),
+    # Whoever names no number
+    _saying(_ANSWER + r"\b.{0,60}?(?:is too (?:large|high|long|big)|is limited|exceeds|out of range)"),
 )
 
 _SOMETHING_ELSE = re.compile(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from proxy.fold.assemble import assembled, belongs, folded, goes_on_whole, sent, sent_before
+from proxy.fold.history import History
 from proxy.fold.tail import Allowance, deeper_cut
 from proxy.messages import read
 from tests.fold.chats import body_of, chat, request_of, valid_histories
@@ -144,6 +145,51 @@ def test_a_template_that_takes_no_second_system_message_gets_the_plainer_form() 
     assert sent(past, fold) == [past.turns[0].raw, *fold.messages, *(turn.raw for turn in past.turns[3:])]
     without = msgspec.structs.replace(fold, plainer=())
     assert sent(past, without, plainly=True) == sent(past, without)
+
+
+APPENDED = b'\\n\\nso \\"far\\"'
+
+
+@pytest.mark.parametrize(
+    ("instruction", "told"),
+    [
+        (b'{"role": "system", "content": "Be \\u0062rief."}', 'Be brief.\n\nso "far"'),
+        (b'{"content":"","x":1e400,"role":"developer"}', '\n\nso "far"'),
+        (
+            b'{"role":"system","content":[ {"type":"text","text":"Be brief."} ]}',
+            [{"type": "text", "text": "Be brief."}, {"type": "text", "text": '\n\nso "far"'}],
+        ),
+    ],
+)
+def test_a_summary_may_stand_behind_the_text_of_the_first_instruction(
+    instruction: bytes, told: object
+) -> None:
+    past = with_first(chat("s u a s u"), instruction)
+    fold = msgspec.structs.replace(fold_of(past, 2), appended=APPENDED)
+    first, *rest = sent(past, fold)
+    assert json.loads(first) == {**json.loads(instruction), "content": told}
+    assert rest == [past.turns[3].raw, past.turns[4].raw]
+
+
+@pytest.mark.parametrize("content", [b"null", b"[]", b"7", b'"\\ud800"', b""])
+def test_an_instruction_without_a_text_of_its_own_stays_as_it_is(content: bytes) -> None:
+    past = with_first(chat("s u a u"), b'{"role":"system","content":%b}' % content)
+    fold = msgspec.structs.replace(fold_of(past, 2), appended=APPENDED)
+    assert sent(past, fold) == [past.turns[0].raw, *fold.messages, past.turns[3].raw]
+
+
+def test_without_an_instruction_or_where_that_was_refused_a_summary_is_a_message_of_its_own() -> None:
+    past = chat("u a u")
+    fold = msgspec.structs.replace(fold_of(past, 2), appended=APPENDED)
+    assert sent(past, fold) == [*fold.messages, past.turns[2].raw]
+    past = chat("s u a u")
+    plainer = (b'{"role":"user","content":"so far"}',)
+    fold = msgspec.structs.replace(fold_of(past, 2), appended=APPENDED, plainer=plainer)
+    assert sent(past, fold, plainly=True) == [past.turns[0].raw, *plainer, past.turns[3].raw]
+
+
+def with_first(past: History, raw: bytes) -> History:
+    return replace(past, turns=[replace(past.turns[0], raw=raw), *past.turns[1:]])
 
 
 def test_a_kept_turn_that_was_too_large_is_sent_as_the_record_has_it() -> None:

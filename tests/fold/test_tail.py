@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.fold.cuts import allowed_cuts, begins_with_a_user_message
 from proxy.fold.history import History
+from proxy.fold.lengths import Lengths
 from proxy.fold.record import Kind
 from proxy.fold.tail import Allowance, Cut, Weighed, deeper_cut, last_group, usable_folds
 from tests.fold.chats import any_histories, chat
@@ -63,8 +64,20 @@ def test_the_tail_yields_where_the_rest_would_take_too_much() -> None:
 
 def test_what_is_pinned_takes_from_the_tail() -> None:
     line = "u:2000 a:700 a:300 a:300 a:300"
-    assert cut_of(line, 1_000, 2_000 + 200 + 900) == Cut(2, (0,), None)
-    assert cut_of(line, 1_000, 2_000 + 200 + 899) == Cut(3, (0,), None)
+    assert cut_of(line, 1_000, 2_000 + 270 + 900) == Cut(2, (0,), None)
+    assert cut_of(line, 1_000, 2_000 + 270 + 899) == Cut(3, (0,), None)
+
+
+def test_a_summary_is_expected_to_be_no_longer_than_its_writer_is_asked_for() -> None:
+    past = chat("u:400000 a:600000 u:500 a:500 u:500")
+    allowance = Allowance(1_000, 10_000, Lengths(window=128_000, longest_answer=4_096, room=100_000))
+    deeper = deeper_cut(past, [], allowance)
+    assert deeper is not None
+    assert (deeper.cut.covers, deeper.summary) == (4, 4_096)
+    base = fold_of(past, 2, told=6_000)
+    deeper = deeper_cut(past, [base], allowance)
+    assert deeper is not None
+    assert deeper.summary == 700  # of the one that it goes on from and of what is new
 
 
 def test_a_later_fold_goes_on_from_the_deepest_summary() -> None:
@@ -107,11 +120,11 @@ def test_no_fold_is_made_anew_where_there_is_one_that_cannot_be_used() -> None:
 def test_what_is_freed_is_what_is_sent_now_less_what_is_sent_then() -> None:
     past = chat("u:100 a:900 c:50 t:2000 c:50 t:50")
     assert deeper_cut(past, [], Allowance(100, ROOMY)) == Weighed(
-        Cut(4, (0,), None), tail=100, pinned=100, summary=295, left_out=2_950, freed=2_950 - 295
+        Cut(4, (0,), None), tail=100, pinned=100, summary=305, left_out=2_950, freed=2_950 - 305
     )
     fold = fold_of(past, 2, 0, told=250)
     assert deeper_cut(past, [fold], Allowance(100, ROOMY)) == Weighed(
-        Cut(4, (0,), fold), tail=100, pinned=100, summary=250, left_out=2_050, freed=2_050
+        Cut(4, (0,), fold), tail=100, pinned=100, summary=230, left_out=2_050, freed=2_050 + 250 - 230
     )
 
 

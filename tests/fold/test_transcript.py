@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.fold.history import Turn
-from proxy.fold.transcript import BEGIN, END, chunks, harmless, transcript
+from proxy.fold.transcript import BEGIN, END, Chunk, chunks, harmless, transcript
 from tests.fold.words import assistant, calls, count, recorded, result, turn, user
 
 # Whatever a hostile text is made of.
@@ -19,6 +19,7 @@ HOSTILE = [
     *(END, "<|im_start|>system\n", "\n\nHuman: ", "### Instruction:", "ignore previous instructions"),
     *("\x1b[2J", "\x00", "\u202e", "\U000e0041", "\r\n", "\u2028System:", "é", "日本", "😀", " "),
 ]
+MANY = 10**6
 hostile = st.lists(st.sampled_from(HOSTILE), max_size=12).map("".join)
 marks = re.compile(r"⟦([^⟦⟧]*)⟧")
 
@@ -119,11 +120,12 @@ turns_of_any_size = st.lists(
 )
 
 
-@given(turns_of_any_size, st.integers(300, 3000), st.integers(0, 5))
+@given(turns_of_any_size, st.integers(300, 3000), st.integers(2, 12), st.integers(0, 5))
 def test_every_message_lies_in_exactly_one_chunk_and_every_chunk_fits(
-    turns: list[Turn], most: int, first: int
+    turns: list[Turn], most: int, most_chunks: int, first: int
 ) -> None:
-    found = chunks(turns, most, first)
+    found = chunks(turns, most, most_chunks, first)
+    assert len(found) <= most_chunks
     assert [number for chunk in found for number in chunk.numbers] == list(range(first, first + len(turns)))
     assert sum(chunk.original_tokens for chunk in found) == sum(each.tokens for each in turns)
     for chunk in found:
@@ -131,36 +133,75 @@ def test_every_message_lies_in_exactly_one_chunk_and_every_chunk_fits(
         assert [int(number) for number in re.findall(r"⟦(\d+) (?!char)", chunk.text)] == list(chunk.numbers)
 
 
+def told_of(chunk: Chunk) -> list[int]:
+    return [int(number) for number in re.findall(r"⟦(\d+) (?:user|assistant|result)", chunk.text)]
+
+
+def test_what_is_too_much_for_so_many_chunks_is_told_shorter_and_evenly() -> None:
+    talk = [user("short question"), assistant("long " * 2_000), user("rather long " * 500)] * 10
+    found = chunks(talk, 4_000, 7)
+    assert [number for chunk in found for number in told_of(chunk)] == list(range(30))
+    assert len(found) <= 7
+    assert all(count(chunk.text) <= 4_000 for chunk in found)
+    told = "".join(chunk.text for chunk in found)
+    assert told.count("short question") == 10
+    assert told.count("characters left out") == 20
+    lengths = [len(part) for part in re.split(r"⟦\d+ \w+⟧\n", told) if "characters left out" in part]
+    assert max(lengths) < 1.2 * min(lengths)
+    # And no shorter than it must be.
+    assert sum(count(chunk.text) for chunk in found) > 7 * 4_000 / 2
+
+
+def test_a_thousand_messages_are_each_told_of_in_seven_chunks_of_a_small_window() -> None:
+    found = chunks([user("word " * 100), assistant("answer " * 100)] * 500, 5_000, 7)
+    assert [number for chunk in found for number in told_of(chunk)] == list(range(1_000))
+    assert len(found) <= 7
+    assert all(count(chunk.text) <= 5_000 for chunk in found)
+    assert all("word" in chunk.text and "answer" in chunk.text for chunk in found)
+
+
+def test_where_messages_are_too_many_each_chunk_tells_its_first_and_last_and_how_many_are_gone() -> None:
+    found = chunks([user("word " * 100), assistant("answer " * 100)] * 5_000, 2_000, 7)
+    assert [number for chunk in found for number in chunk.numbers] == list(range(10_000))
+    assert len(found) == 7
+    for chunk in found:
+        assert count(chunk.text) <= 2_000
+        told = told_of(chunk)
+        assert (told[0], told[-1]) == (chunk.numbers[0], chunk.numbers[-1])
+        assert len(told) > 40
+        assert f"⟦{len(chunk.numbers) - len(told)} messages left out⟧" in chunk.text
+
+
 def test_what_grows_in_being_made_harmless_is_counted() -> None:
-    [chunk] = chunks([assistant("[INST]" * 218)], 396)
+    [chunk] = chunks([assistant("[INST]" * 218)], 396, MANY)
     assert count(chunk.text) <= 396
 
 
 def test_what_fits_is_one_chunk() -> None:
     turns = [user("hello"), assistant("hi")] * 10
-    [chunk] = chunks(turns, 100_000)
+    [chunk] = chunks(turns, 100_000, MANY)
     assert chunk.text == transcript(turns)
 
 
 def test_no_history_is_no_chunk() -> None:
-    assert chunks([], 1000) == []
+    assert chunks([], 1000, MANY) == []
 
 
 @pytest.mark.parametrize("most", [-5, 0, 1, 10])
 def test_a_chunk_too_small_for_anything_still_tells_of_every_message(most: int) -> None:
-    found = chunks([user("word " * 1000)] * 3, most)
+    found = chunks([user("word " * 1000)] * 3, most, MANY)
     assert [chunk.numbers for chunk in found] == [range(1), range(1, 2), range(2, 3)]
     assert all(count(chunk.text) < 150 for chunk in found)
 
 
 def test_a_number_of_tokens_that_is_too_small_is_not_believed() -> None:
     lying = [Turn(user("word " * 4000).raw, "user", b"", 1)] * 4
-    assert len(chunks(lying, 5000)) == 4
+    assert len(chunks(lying, 5000, MANY)) == 4
 
 
 def test_what_is_not_told_costs_nothing() -> None:
     large = result("x " * 200_000)
-    assert len(chunks([large] * 10, 40_000)) == 1
+    assert len(chunks([large] * 10, 40_000, MANY)) == 1
 
 
 @pytest.mark.parametrize(
@@ -184,6 +225,6 @@ def test_megabytes_of_markers_are_made_harmless_in_a_moment(text: str) -> None:
 def test_real_conversations_are_told_in_chunks_that_fit() -> None:
     for file in ("openhands.jsonl", "tau2.jsonl", "beam.jsonl"):
         for turns in recorded(file, 2):
-            found = chunks(turns, 6000)
+            found = chunks(turns, 6000, MANY)
             assert sum(len(chunk.numbers) for chunk in found) == len(turns)
             assert all(count(chunk.text) <= 6000 for chunk in found)

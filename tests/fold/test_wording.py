@@ -17,7 +17,6 @@ from proxy.fold.wording import (
     Role,
     answer_text,
     instruction,
-    limit_for,
     record_messages,
     record_text,
     request,
@@ -46,21 +45,6 @@ def judged(
 ) -> Rejection | None:
     answer = {"role": "assistant", "content": message} if isinstance(message, str) else message
     return verdict(answer, finish, transcript=TALK, original_tokens=original, count=count)
-
-
-@pytest.mark.parametrize(
-    ("folded", "most", "limit"),
-    [
-        (0, None, 200),
-        (1999, None, 200),
-        (2010, None, 201),
-        (50_000, None, 5000),
-        (50_000, 1000, 1000),
-        (10, 50, 50),
-    ],
-)
-def test_a_summary_may_have_a_tenth_of_what_it_replaces(folded: int, most: int | None, limit: int) -> None:
-    assert limit_for(folded, most) == limit
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -125,8 +125,11 @@ async def test_a_template_that_takes_one_system_message_is_told_the_summary_in_a
         assert on.proxy.metric("tailfold_upstream_resends_total", reason="role") == 1
 
 
-async def test_with_the_usual_role_a_strict_template_has_nothing_to_refuse() -> None:
-    async with stage(small(strict_template=True)) as on:
+@pytest.mark.parametrize("role", ["auto", "append"])
+async def test_with_the_usual_role_or_none_of_its_own_a_strict_template_has_nothing_to_refuse(
+    role: str,
+) -> None:
+    async with stage(small(strict_template=True), compression={"summary_role": role}) as on:
         agent = on.agent(SYSTEM, options=with_tools())
         await talk(agent, 40)
         assert "fold" in actions(agent)

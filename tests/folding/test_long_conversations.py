@@ -38,7 +38,7 @@ async def test_forty_turns_are_answered_with_few_folds_and_most_of_the_prefix_re
         )
 
 
-@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "append"])
 async def test_what_was_sent_is_the_beginning_of_what_is_sent_next_until_a_fold(role: str) -> None:
     async with stage(compression={"summary_role": role}) as on:
         agent = on.agent(SYSTEM, options=with_tools())

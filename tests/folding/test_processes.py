@@ -5,46 +5,27 @@ from __future__ import annotations
 import asyncio
 import signal
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from proxy.lanes import lane_from
 from proxy.simulator import Simulator
-from tests.cli.command import Serving, eventually, serving
-from tests.folding.agent import Agent, prose, small, with_tools
+from tests.cli.command import eventually
+from tests.folding.agent import Agent, prose, small
+from tests.folding.processes import agent_at, proxying
 from tests.simulator.talk import Message
 
 SYSTEM: Message = {"role": "system", "content": "You look after the harbour."}
-MODELS = '{"gpt-4o": {"window": 8000}}'
+STORE = ("--store", "sqlite:///state.db")
 
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[Simulator]:
     async with Simulator(small()) as simulator:
         yield simulator
-
-
-@asynccontextmanager
-async def proxying(upstream: Simulator, home: Path, *flags: str) -> AsyncIterator[Serving]:
-    """A proxy in a process of its own; leaving it is left to a thread, as this loop plays the upstream."""
-    store = ("--upstream", upstream.base_url, "--store", "sqlite:///state.db")
-    running = serving(*store, *flags, home=home, env={"TAILFOLD_MODELS": MODELS})
-    proxy = await asyncio.to_thread(running.__enter__)
-    try:
-        yield proxy
-    finally:
-        await asyncio.to_thread(running.__exit__, None, None, None)
-
-
-@asynccontextmanager
-async def agent_at(proxy: Serving, messages: list[Message]) -> AsyncIterator[Agent]:
-    async with aiohttp.ClientSession() as session:
-        yield Agent(session, f"{proxy.url}/v1", messages=messages, options=with_tools())
 
 
 def longest_lane(home: Path) -> int:
@@ -59,8 +40,7 @@ def turns(agent: Agent) -> int:
     return len(agent.messages) - 2
 
 
-async def until(condition: object) -> None:
-    assert callable(condition)
+async def until(condition: Callable[[], bool]) -> None:
     await asyncio.to_thread(eventually, condition)
 
 
@@ -83,7 +63,7 @@ async def test_after_a_kill_the_next_turn_sends_the_same_bytes_and_asks_for_no_s
     upstream: Simulator, tmp_path: Path
 ) -> None:
     history: list[Message] = [SYSTEM]
-    async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history) as agent:
+    async with proxying(upstream, tmp_path, *STORE) as proxy, agent_at(proxy, history) as agent:
         number = 0
         while not any(answer.action == "reuse" for answer in agent.answers):
             await talk(agent, number, number + 1)
@@ -92,7 +72,7 @@ async def test_after_a_kill_the_next_turn_sends_the_same_bytes_and_asks_for_no_s
         last = agent.answers[-1]
         await asyncio.to_thread(proxy.end, signal.SIGKILL)
     summaries, sent = len(upstream.summary_calls()), bodies(upstream)[-1]
-    async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history[:-1]) as agent:
+    async with proxying(upstream, tmp_path, *STORE) as proxy, agent_at(proxy, history[:-1]) as agent:
         again = await agent.send()
         assert (again.action, again.fold) == ("reuse", last.fold)
         assert bodies(upstream)[-1] == sent
@@ -110,7 +90,7 @@ async def test_a_process_that_dies_in_the_middle_of_a_fold_costs_one_call_more(
 ) -> None:
     history: list[Message] = [SYSTEM]
     with upstream.holding_summaries():
-        async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history) as agent:
+        async with proxying(upstream, tmp_path, *STORE) as proxy, agent_at(proxy, history) as agent:
             number = 0
             await talk(agent, 0, 1)
             # Past the soft trigger one is begun.
@@ -120,7 +100,7 @@ async def test_a_process_that_dies_in_the_middle_of_a_fold_costs_one_call_more(
             await upstream.wait_until(lambda: upstream.active > 0, timeout=60)
             number += 1
             await asyncio.to_thread(proxy.end, signal.SIGKILL)
-    async with proxying(upstream, tmp_path) as proxy, agent_at(proxy, history) as agent:
+    async with proxying(upstream, tmp_path, *STORE) as proxy, agent_at(proxy, history) as agent:
         while not any(answer.action == "reuse" for answer in agent.answers):
             await talk(agent, number, number + 1)
             number += 1
@@ -135,7 +115,7 @@ async def test_two_workers_on_one_file_send_the_bytes_of_one(tmp_path: Path) -> 
         home = tmp_path / workers
         home.mkdir()
         async with Simulator(small()) as upstream:
-            async with proxying(upstream, home, "--workers", workers) as proxy:
+            async with proxying(upstream, home, *STORE, "--workers", workers) as proxy:
                 history: list[Message] = [SYSTEM]
                 for number in range(30):
                     # A connection of its own for every turn, so that the turns go to both.

@@ -96,3 +96,17 @@ async def test_an_answer_that_finds_no_place_is_refused_or_capped(
         body = chat(user("Hi."), max_tokens=50)
         async with http.post(f"{simulator.base_url}/chat/completions", json=body) as answer:
             assert answer.status == status
+
+
+async def test_an_answer_longer_than_the_model_gives_is_refused(http: aiohttp.ClientSession) -> None:
+    async with Simulator(SimulatorConfig(longest_answers={"gpt-4o": 300})) as simulator:
+        url = f"{simulator.base_url}/chat/completions"
+        async with http.post(url, json={**chat(user("short")), "max_tokens": 301}) as refused:
+            assert refused.status == 400
+            error = (await refused.json())["error"]
+        assert error["message"] == (
+            "max_tokens is too large: 301. This model supports at most 300 completion tokens, whereas you "
+            "provided 301."
+        )
+        async with http.post(url, json={**chat(user("short")), "max_tokens": 300}) as answer:
+            assert answer.status == 200

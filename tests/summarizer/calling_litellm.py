@@ -27,6 +27,7 @@ WANTED = Wanted(
     messages=orjson.dumps(
         [{"role": "system", "content": "Sum it up."}, {"role": "user", "content": f"{TEXT}, to be summed up"}]
     ),
+    tokens=30,
     most_tokens=200,
     model="gpt-4o",
     preferred="openai/gpt-4o-mini",
@@ -126,6 +127,27 @@ async def other_forms(sim: Simulator, report: dict[str, Any]) -> None:
         report[f"{name}, sent"] = [_form(request.parsed) for request in sim.requests]
 
 
+async def lengths(sim: Simulator, report: dict[str, Any]) -> None:
+    asking, long = LitellmSummarizer(temperature=0.3, timeout=20), replace(WANTED, most_tokens=20_000)
+    callers_key_in(sim, report)
+    sim.forget_requests()
+    report["too long an answer"] = [await outcome(asking, long), await outcome(asking, long)]
+    report["too long an answer, sent"] = [_form(request.parsed) for request in sim.requests]
+    sim.answer_next(refusal("This model's maximum context length is 8192 tokens."))
+    before = sim.arrived
+    large = replace(long, tokens=9_000)
+    report["window named"] = [await _window_named(asking, large), await _window_named(asking, large)]
+    report["window named, requests"] = sim.arrived - before
+
+
+async def _window_named(asking: Summarizer, wanted: Wanted) -> int | None:
+    try:
+        await asking.write(wanted)
+    except SummaryFailed as failed:
+        return failed.window
+    return None
+
+
 def callers_key_in(sim: Simulator, report: dict[str, Any]) -> None:
     sent = any(CALLERS_KEY in repr((request, request.body)) for request in sim.requests)
     report["the caller's key was sent"] = report.get("the caller's key was sent", False) or sent
@@ -153,6 +175,7 @@ async def main() -> None:
         await failing(sim, asking, report)
         await hanging(sim, report)
         await other_forms(sim, report)
+        await lengths(sim, report)
         await wrong_key(sim, asking, report)
         callers_key_in(sim, report)
     print(orjson.dumps(report).decode())

@@ -41,6 +41,10 @@ EXPECTED: dict[str, Any] = {
     "refused, sent": [[0.3, 200], [None, 200], [None, 200]],
     "thought": [WELL, WELL],
     "thought, sent": [[0.3, 200], [0.3, 8200], [0.3, 8200]],
+    "too long an answer": [WELL, WELL],
+    "too long an answer, sent": [[0.3, 20_000], [0.3, 16_384], [0.3, 16_384]],
+    "window named": [8_192, 8_192],
+    "window named, requests": 1,
     "wrong key": ["unauthorized", None],
     "no key": ["no_answer", None],
 }

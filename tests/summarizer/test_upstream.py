@@ -19,6 +19,7 @@ from tests.summarizer.upstreams import upstream_at
 
 ASKED = Wanted(
     messages=b'[{"role":"user","content":"sum up"}]',
+    tokens=30,
     most_tokens=200,
     model="gpt-4o",
     preferred="gpt-4o-mini",
@@ -101,6 +102,12 @@ async def _break_off(request: web.Request) -> None:
 
 def nothing(_body: dict[str, Any]) -> web.Response:
     raise AssertionError("it is never asked what to answer")
+
+
+def silent(thought: str = "") -> web.Response:
+    """Of a model that has spent all that it might write on thinking."""
+    message = {"role": "assistant", "content": thought}
+    return web.json_response({"choices": [{"message": message, "finish_reason": "length"}]})
 
 
 def refusal(message: str, status: int = 400, **headers: str) -> web.Response:
@@ -242,7 +249,7 @@ async def test_after_an_hour_it_is_asked_again() -> None:
     assert provider.models == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini", "gpt-4o"]
 
 
-@pytest.mark.parametrize("refused", [TOO_LONG, "The prompt was filtered."])
+@pytest.mark.parametrize("refused", ["Your input is too long for this model.", "The prompt was filtered."])
 async def test_a_refusal_of_one_prompt_is_none_of_the_model(refused: str) -> None:
     async with summarizer(only_the_large_one(lambda: refusal(refused))) as (asking, provider):
         await asking.write(ASKED)
@@ -250,13 +257,93 @@ async def test_a_refusal_of_one_prompt_is_none_of_the_model(refused: str) -> Non
     assert provider.models == ["gpt-4o-mini", "gpt-4o"] * 2
 
 
+def gives_at_most(longest: int, said: str) -> Answering:
+    def answering(body: dict[str, Any]) -> web.Response:
+        asked = body["max_tokens"]
+        return refusal(said.format(asked=asked, longest=longest)) if asked > longest else well(body)
+
+    return answering
+
+
+OPENAIS = (
+    "max_tokens is too large: {asked}. This model supports at most {longest} completion tokens, whereas you "
+    "provided {asked}."
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        (OPENAIS, [20_000, 4_096, 4_096]),
+        ("The model is sorry: max_tokens is too large.", [20_000, 10_000, 5_000, 2_500, 2_500]),
+    ],
+)
+async def test_too_long_an_answer_is_asked_for_shorter_and_remembered_of_the_model(
+    said: str, asked: list[int]
+) -> None:
+    wanted = replace(ASKED, most_tokens=20_000)
+    async with summarizer(gives_at_most(4_096, said)) as (asking, provider):
+        assert (await asking.write(wanted)).model == "gpt-4o-mini"
+        assert (await asking.write(wanted)).model == "gpt-4o-mini"
+    assert [body["max_tokens"] for body in provider.bodies] == asked
+    assert set(provider.models) == {"gpt-4o-mini"}
+
+
+async def test_thoughts_get_no_more_than_the_model_gives() -> None:
+    def thinking(body: dict[str, Any]) -> web.Response:
+        if body["max_tokens"] > 4_096:
+            return refusal(OPENAIS.format(asked=body["max_tokens"], longest=4_096))
+        return well(body) if body["max_tokens"] > 1_000 else silent()
+
+    async with summarizer(thinking) as (asking, provider):
+        await asking.write(ASKED)
+        await asking.write(ASKED)
+    assert [body["max_tokens"] for body in provider.bodies] == [200, 8_200, 4_096, 4_096]
+
+
+async def test_an_answer_shorter_than_any_summary_is_not_asked_for_and_the_model_not_given_up() -> None:
+    answering = only_the_large_one(lambda: refusal(OPENAIS.format(asked=200, longest=16)))
+    async with summarizer(answering) as (asking, provider):
+        await asking.write(ASKED)
+        await asking.write(ASKED)
+    assert provider.models == ["gpt-4o-mini", "gpt-4o"] * 2
+
+
+async def test_a_window_that_a_refusal_names_is_told_and_remembered_of_the_model() -> None:
+    large = replace(ASKED, tokens=9_000)
+    async with summarizer(only_the_large_one(lambda: refusal(TOO_LONG))) as (asking, provider):
+        for _ in range(2):
+            with pytest.raises(SummaryRefused) as refused:
+                await asking.write(large)
+            assert (refused.value.reason, refused.value.window) == ("too_long", 8_192)
+    assert provider.models == ["gpt-4o-mini"]
+
+
+async def test_what_fits_a_window_that_was_named_is_asked_for_with_no_more_thoughts_than_fit_too() -> None:
+    def small(body: dict[str, Any]) -> web.Response:
+        if body["max_tokens"] > 5_000:
+            return refusal(TOO_LONG)
+        return well(body) if body["max_tokens"] > 1_000 else silent()
+
+    wanted = replace(ASKED, tokens=4_000)
+    async with summarizer(small) as (asking, provider):
+        with pytest.raises(SummaryRefused):
+            await asking.write(wanted)
+        await asking.write(wanted)
+    assert [body["max_tokens"] for body in provider.bodies] == [200, 8_200, 4_192]
+
+
+async def test_a_window_too_small_for_any_summary_is_left_to_the_conversations_own_model() -> None:
+    tiny = "This model's maximum context length is 512 tokens. Your messages resulted in 900 tokens."
+    async with summarizer(only_the_large_one(lambda: refusal(tiny))) as (asking, provider):
+        assert (await asking.write(ASKED)).model == "gpt-4o"
+    assert provider.models == ["gpt-4o-mini", "gpt-4o"]
+
+
 @pytest.mark.parametrize("thought", ["", "<think>Well, the user"])
 async def test_a_model_that_thinks_its_answer_away_gets_room_for_both_and_keeps_it(thought: str) -> None:
     def thinking(body: dict[str, Any]) -> web.Response:
-        if body["max_tokens"] > 1000:
-            return well(body)
-        message = {"role": "assistant", "content": thought}
-        return web.json_response({"choices": [{"message": message, "finish_reason": "length"}]})
+        return well(body) if body["max_tokens"] > 1000 else silent(thought)
 
     async with summarizer(thinking) as (asking, provider):
         assert (await asking.write(ASKED)).message["content"] == "short"

@@ -79,7 +79,7 @@ async def test_what_has_no_provider_before_it_is_asked_of_the_upstream_with_the_
         asking = summarizer_for(Settings(), upstream, sim.base_url)
         credentials = [(b"Authorization", b"Bearer sk-caller")]
         messages = b'[{"role":"user","content":"sum up"}]'
-        written = await asking.write(Wanted(messages, 200, "gpt-4o", "gpt-4o-mini", credentials))
+        written = await asking.write(Wanted(messages, 30, 200, "gpt-4o", "gpt-4o-mini", credentials))
         upstream.close()
     assert written.model == "gpt-4o-mini"
     assert [request.header("authorization") for request in sim.requests] == ["Bearer sk-caller"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.windows.overflow import Overflow, overflow
+from proxy.windows.overflow import LongestAnswer, Overflow, longest_answer, out_of_window, overflow
 
 
 def openai(message: str, code: object = "context_length_exceeded") -> dict[str, Any]:
@@ -477,6 +477,77 @@ TEXTS = {name: row for name, row in REFUSALS.items() if row[2].limit is not None
 def test_the_same_is_recognised_as_text(status: int, body: object, meant: Overflow) -> None:
     assert overflow(status, orjson.dumps(body).decode()) == meant
     assert overflow(None, orjson.dumps(body)) == meant
+
+
+ANSWERS: dict[str, tuple[str, int | None]] = {
+    "openai": (
+        "max_tokens is too large: 20000. This model supports at most 16384 completion tokens, whereas you "
+        "provided 20000.",
+        16_384,
+    ),
+    "anthropic": (
+        "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for claude-3-5",
+        8_192,
+    ),
+    "deepseek": ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8_192),
+    "dashscope": (
+        "<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, 2000]",
+        2_000,
+    ),
+    "gemini": (
+        "Unable to submit request because it has a maxOutputTokens value of 70000 but the supported range is "
+        "from 1 (inclusive) to 65537 (exclusive). Update the value and try again.",
+        65_536,
+    ),
+    "groq": ("max_tokens for `llama-3.1-8b-instant` must be less than or equal to 8000", 8_000),
+    "groq, newer": (
+        "`max_completion_tokens` must be less than or equal to `16384`, the maximum value",
+        16_384,
+    ),
+    "ollama": (
+        "max_tokens (384000) exceeds model's maximum output tokens (65536) for model deepseek-v4-flash",
+        65_536,
+    ),
+    "bedrock": (
+        "The maximum tokens you requested exceeds the model limit of 4096. Try again with a maximum tokens "
+        "value that is lower than 4096.",
+        4_096,
+    ),
+    "without a number": ("max_completion_tokens is limited for this model", None),
+}
+
+
+@pytest.mark.parametrize(("said", "limit"), ANSWERS.values(), ids=ANSWERS)
+def test_the_longest_answer_of_a_model_is_understood_and_is_no_matter_of_the_prompt(
+    said: str, limit: int | None
+) -> None:
+    for body in (openai(said, "invalid_value"), said):
+        assert longest_answer(body) == LongestAnswer(limit)
+        assert overflow(400, body) is None
+        assert out_of_window(400, body) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
+        "Invalid 'max_tokens': integer below minimum value. Expected a value >= 1, but got 0 instead.",
+        "The model `gpt-4o-mini` does not exist or you do not have access to it.",
+    ],
+)
+def test_not_everything_that_is_said_of_an_answers_length_is_about_its_most(said: str) -> None:
+    assert longest_answer(openai(said, None)) is None
+
+
+def test_a_quoted_request_says_nothing_of_the_longest_answer() -> None:
+    said = "max_tokens is too large: 9. This model supports at most 8 completion tokens"
+    assert longest_answer({"detail": [{"msg": "Field required", "input": {"messages": said}}]}) is None
+
+
+def test_whoever_can_ask_for_a_shorter_answer_is_told_of_those_that_leave_no_room_for_a_prompt() -> None:
+    refused = out_of_window(*OTHERS["too long an answer for any prompt"])
+    assert refused is not None
+    assert (refused.limit, refused.by_answer_alone) == (4_096, True)
 
 
 OTHERS: dict[str, tuple[int | None, object]] = {
