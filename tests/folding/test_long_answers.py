@@ -29,7 +29,7 @@ def room(agent: Agent) -> int:
 async def test_an_answer_as_long_as_the_window_is_folded_for_as_if_nothing_had_been_declared(
     declared: int,
 ) -> None:
-    async with stage(small(caps_answers=True)) as on:
+    async with stage(small(caps_answers=True, longest_answers={})) as on:
         usual = on.agent(SYSTEM, options={}, key="sk-usual")
         agent = on.agent(SYSTEM, options={"max_tokens": declared})
         for one in (usual, agent):
@@ -42,7 +42,7 @@ async def test_an_answer_as_long_as_the_window_is_folded_for_as_if_nothing_had_b
 
 async def test_no_more_is_reserved_than_the_model_s_longest_answer() -> None:
     model = {"window": WINDOW, "max_output": 500}
-    async with stage(small(caps_answers=True), models={"gpt-4o": model}) as on:
+    async with stage(small(caps_answers=True, longest_answers={}), models={"gpt-4o": model}) as on:
         agent = on.agent(SYSTEM, options={"max_tokens": 5000})
         await talk(agent, on, 1)
         assert room(agent) == WINDOW - 500 - WINDOW // 20
@@ -76,7 +76,7 @@ async def test_an_upstream_that_does_count_it_refuses_once(
 
 @pytest.mark.parametrize("declared", [WINDOW - 100, WINDOW, 4 * WINDOW])
 async def test_what_no_shorter_prompt_can_mend_is_not_sent_again_and_teaches_nothing(declared: int) -> None:
-    async with stage() as on:
+    async with stage(small(longest_answers={})) as on:
         agent = on.agent(SYSTEM, options={"max_tokens": 100})
         await talk(agent, on, 16)
         before = room(agent)
