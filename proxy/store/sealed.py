@@ -109,7 +109,10 @@ class SealedStore:
         return {key: opened[name] for key, name in best if name is not None}
 
     async def _say_if_lost(self, tenant: bytes, key: bytes) -> None:
-        if await self._inner.get(tenant, Space.SERVER, [key]):
+        slot = Slot(tenant, Space.SERVER, key)
+        stored = (await self._inner.get(tenant, Space.SERVER, [key])).get(key)
+        # A process that starts at the same moment may have put there by now what can be opened.
+        if stored is not None and isinstance(self._keys.open(slot, stored), Unreadable):
             log.warning(
                 "the server's secret in the store cannot be opened with the keys in encryption.keys, another "
                 "is used: callers get other names, and what was kept for them is not found again"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -179,6 +179,11 @@ async def test_a_winner_under_a_key_that_only_others_have_is_left_alone(inner: M
 class Slow(Switched):
     """Whoever asks lets another in between."""
 
+    async def get(self, tenant: bytes, space: Space, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        found = await super().get(tenant, space, keys)
+        await asyncio.sleep(0)
+        return found
+
     async def put_new(
         self, tenant: bytes, space: Space, key: bytes, value: bytes, *, ttl: float | None
     ) -> bytes:
@@ -280,6 +285,19 @@ async def test_a_secret_from_before_encryption_is_replaced_by_the_same_one_for_a
     assert len({*answers}) == 1
     assert await secret(sealed(inner, OLD), b"late") == answers[0]
     assert b"readable" not in await raw(inner, b"secret", NOBODY, Space.SERVER)
+
+
+async def test_of_those_that_start_at_once_none_believes_that_a_secret_was_lost() -> None:
+    inner = Slow()
+
+    async def begins(turns_later: int) -> bytes:
+        for _ in range(turns_later):
+            await asyncio.sleep(0)
+        return await secret(sealed(inner, OLD), b"%d" % turns_later)
+
+    with capture_logs() as lines:
+        assert {*await asyncio.gather(*map(begins, range(10)))} == {b"0"}
+    assert lines == []
 
 
 async def test_a_secret_that_was_deleted_is_gone_under_every_key(inner: MemoryStore) -> None:
