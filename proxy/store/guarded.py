@@ -12,6 +12,7 @@ import structlog
 from proxy.ports import NOBODY, Space, Store, StoreUnavailable
 from proxy.settings import masked
 from proxy.store.interim import Interim, OnOverruled, unheard
+from proxy.store.limit import Limit
 from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
 from proxy.store.slots import Slot
@@ -134,7 +135,7 @@ class GuardedStore:
         primary: Store | None = None
         time_limit = self._time_limit + size / _SLOWEST_DISK
         try:
-            async with asyncio.timeout(time_limit):
+            async with Limit(time_limit):
                 primary = await self._reachable()
                 if primary is not None:
                     began = self._clock()

@@ -22,6 +22,9 @@ from proxy.tasks import Tasks
 
 # Connections of one process to one server: what is asked for at once goes over one of them.
 _CONNECTIONS = 16
+# Whoever asks has a limit of its own, which knows when it is this process that is late. So the connections'
+# is longer: it is for what was given up.
+_SPARE = 3
 _PATIENCE = 10.0  # seconds for what is large; whoever waits for it has a limit of its own
 _LONGEST_CLAIM = 3_600_000  # milliseconds; what says more is not one
 _LONGEST = 10**14  # milliseconds that a server can reckon with
@@ -63,9 +66,10 @@ class RedisStore:
         clock: Callable[[], float] = time.time,
         on_foreign: Callable[[int], None] = _unheard,
     ) -> RedisStore:
+        given_up = _SPARE * timeout
         clients, patient = (
-            clients_for(address, timeout=timeout, patience=patience, connections=_CONNECTIONS)
-            for patience in (timeout, max(timeout, _PATIENCE))
+            clients_for(address, timeout=given_up, patience=patience, connections=_CONNECTIONS)
+            for patience in (given_up, max(given_up, _PATIENCE))
         )
         try:
             with _trouble_told():
