@@ -17,7 +17,7 @@ _MOST_TIMES = 5
 class Limit:
     """`async with Limit(seconds)` raises TimeoutError like `asyncio.timeout`."""
 
-    __slots__ = ("_due", "_handle", "_once_more", "_seconds", "_times", "_timeout")
+    __slots__ = ("_due", "_handle", "_once_more", "_seconds", "_timeout", "_times")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
