@@ -84,16 +84,17 @@ class Knowledge:
     def recalling(self, tenant: bytes, model: str, asked: Called) -> list[Awaitable[None]]:
         """Questions to the store, where others may know more of a request that is to be sent."""
         key, questions = self._model_key(model), list[Awaitable[None]]()
-        if key not in self._calibrations and key not in self._uncalibrated:
-            questions.append(self._recall_calibration(key))
         found, names = self._newest_anchor(key, asked), list[bytes]()
         if _others_answered(asked, found.searched):
             names = [_under(key, value) for value in asked.chain[found.searched + 1 :][-_NEWEST:]]
+        # Whoever has answered has learned from it: all replicas are to count alike, and so to fold alike.
+        if names or (key not in self._calibrations and key not in self._uncalibrated):
+            questions.append(self._recall_calibration(key))
         # Most conversations that begin are new and need their opening next.
         opening = _under(key, asked.opening)
-        needs_opening = found.anchor is None and not self._was_asked_for(opening)
-        if names or needs_opening:
-            questions.append(self._recall(tenant, asked.home, names, opening if needs_opening else None))
+        needs_opening = bool(names) or (found.anchor is None and not self._was_asked_for(opening))
+        if needs_opening:
+            questions.append(self._recall(tenant, asked.home, names, opening))
         return questions
 
     def known(self, model: str, prompt: Prompt, factor: float) -> Known:
@@ -145,29 +146,24 @@ class Knowledge:
                 return _Found(at, self._anchors.get(_under(key, prompt.chain[at])), length)
         return _Found()
 
-    async def _recall(
-        self, tenant: bytes, home: bytes, names: Sequence[bytes], opening: bytes | None
-    ) -> None:
-        keys = [home + name for name in names] + ([COMMON + opening] if opening is not None else [])
+    async def _recall(self, tenant: bytes, home: bytes, names: Sequence[bytes], opening: bytes) -> None:
+        known = self._openings.get(opening)
+        keys = [*(home + name for name in names), COMMON + opening]
         values = await stored(self._store, tenant, Space.ANCHORS, keys)
-        if opening is not None:
-            self._recall_opening(opening, values.pop(COMMON + opening, None))
+        found = understood({opening: values.pop(COMMON + opening, b"")}, _read_opening)
+        if opening not in found:
+            self._unopened.put(opening, True)
+        elif self._openings.get(opening) is known:  # nobody has learned while the store was being asked
+            self._openings.put(opening, found[opening])
         for billed in understood(values, _read_billed).values():
             self._anchors.put(billed.at, billed.anchor)
 
-    def _recall_opening(self, name: bytes, value: bytes | None) -> None:
-        found = understood({name: value} if value is not None else {}, _read_opening)
-        if name not in found:
-            self._unopened.put(name, True)
-        elif self._openings.get(name) is None:  # somebody may have learned while the store was being asked
-            self._openings.put(name, found[name])
-
     async def _recall_calibration(self, key: bytes) -> None:
         found = await recalled(self._store, NOBODY, Space.CALIBRATIONS, [key], _read_calibration)
+        known = self._calibrations.get(key)
         if key not in found:
             self._uncalibrated.put(key, True)
-        # Somebody may have learned while the store was being asked.
-        elif self._calibrations.get(key) is None:
+        elif known is None or known.seen < found[key].seen:
             self._calibrations.put(key, found[key])
 
 

@@ -31,9 +31,9 @@ class Limit:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         self._handle.cancel()
-        return await self._timeout.__aexit__(kind, error, trace)
+        await self._timeout.__aexit__(kind, error, trace)
 
     def _look_in(self, seconds: float) -> None:
         self._due = monotonic() + seconds

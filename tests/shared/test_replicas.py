@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from tests.folding.agent import Agent, prose
 from tests.shared.replicas import SYSTEM, Replicas, Wire, replicas, wire
+from tests.simulator.talk import Message, assistant, calls, result, user
 from tests.store.servers import Server, Servers
 
 TURNS = 40
@@ -28,6 +30,41 @@ async def test_two_replicas_in_turn_send_the_bytes_of_one_and_make_as_many_folds
             summaries.append(len(on.upstream.summary_calls()))
     assert sent[0] == sent[1]
     assert summaries[0] == summaries[1] >= 2
+
+
+async def test_two_replicas_count_alike_whatever_the_client_makes_of_the_answers(valkey: Server) -> None:
+    """It writes calls, results and answers of its own into its history: there is much to estimate, and each
+    replica learns from every bill. The second conversation begins with the same instructions.
+    """
+    counted, sent = [], []
+    for count in (1, 2):
+        valkey.client.flushall()
+        async with replicas(*[valkey.url] * count) as on:
+            for begins in (0, 100):
+                agent = on.agent(SYSTEM)
+                for number in range(begins, begins + 30):
+                    agent.base_url = on.proxies[number % count].base_url
+                    agent.messages += a_turn(number)
+                    answer = await agent.send()
+                    assert answer.status == 200
+                    counted.append((answer.headers["X-Tailfold-Tokens"], answer.action))
+                    await on.settled()
+            sent += on.bodies()
+    half = len(sent) // 2
+    assert counted[:half] == counted[half:]
+    assert sent[:half] == sent[half:]
+    assert {"fold", "reuse"} <= {action for _, action in counted}
+
+
+def a_turn(number: int) -> list[Message]:
+    ids = [f"call_{number}_{call}" for call in range(number % 3 + 1)]
+    results = [result(call, f"{number} {json.dumps(prose(number, 60))} 0x{number:08x}") for call in ids]
+    return [
+        calls(*ids),
+        *results,
+        assistant(prose(number, 30)),
+        user(f"Turn {number}: {prose(number + 7, 90)}"),
+    ]
 
 
 async def test_fifty_requests_at_two_replicas_at_the_trigger_ask_for_one_summary(servers: Servers) -> None:
