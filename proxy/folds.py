@@ -18,6 +18,8 @@ ASKED_FOR = 4096
 # And before anything is known of the request: what others have made since this process has seen it last.
 NEWEST = 64
 _RENEWED_EVERY = 24 * 3600.0
+# A store may lose what it had, or be flushed, without anybody noticing: what is in use is put there again.
+_CONFIRMED_EVERY = 60.0
 
 
 class Folds:
@@ -26,6 +28,7 @@ class Folds:
         self._later = later
         self._ttl = ttl
         self._renewed: Recent[bytes, float] = Recent(REMEMBERED)
+        self._confirmed: Recent[bytes, float] = Recent(REMEMBERED)  # when each was last known to be there
         self._remembered: Recent[bytes, Fold] = Recent(REMEMBERED)
         self._absences = 0  # of the store
         self._settled: Recent[bytes, int] = Recent(REMEMBERED)  # after which absence each was in the store
@@ -84,8 +87,12 @@ class Folds:
     def used(self, tenant: bytes, fold: Fold, now: float) -> None:
         """What is in use is kept: its time begins anew, written once in a while."""
         key = tenant + fold.address
-        if (self._settled.get(key) or 0) < self._absences:
+        confirmed = self._confirmed.get(key)
+        is_old = confirmed is not None and now - confirmed >= _CONFIRMED_EVERY
+        if is_old or (self._settled.get(key) or 0) < self._absences:
             self._settle(tenant, fold)
+        if is_old or confirmed is None:
+            self._confirmed.put(key, now)
         renewed = self._renewed.get(key)
         if renewed is None or now - renewed >= _RENEWED_EVERY:
             self._renewed.put(key, now)

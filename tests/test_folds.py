@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -180,17 +181,43 @@ async def test_a_fold_outlives_the_process(tmp_path: Path) -> None:
     await reopened.close()
 
 
+class Writes(MemoryStore):
+    """Remembers what was written anew, and for how long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
+        self.times.append(ttl)
+        await super().put(tenant, space, values, ttl=ttl)
+
+
 async def test_a_fold_that_is_in_use_is_kept_for_longer_and_written_once_a_day() -> None:
-    tasks, store = Tasks(), MemoryStore()
+    tasks, store = Tasks(), Writes()
     writer = LateWriter(store, tasks)
     kept = Folds(store, writer, ttl=lambda: MONTH)
     fold = await kept.keep(ALICE, fold_of(said("one two three"), 2))
-    await store.delete(ALICE, Space.FOLDS, [fold.home + fold.prefix])  # so that what is written again is seen
     written = []
     for hours in (1, 2, 30, 31, 60):
         kept.used(ALICE, fold, fold.created + hours * 3600)
-        await writer.drain(timeout=5)
-        written.append(bool(await store.get(ALICE, Space.FOLDS, [fold.home + fold.prefix])))
-        await store.delete(ALICE, Space.FOLDS, [fold.home + fold.prefix])
-    assert written == [False, False, True, False, True]
-    await tasks.close(timeout=1)
+        await writer.drain(timeout=PATIENCE)
+        written.append(len(store.times))
+    assert written == [0, 0, 1, 1, 2]
+    assert store.times == [MONTH, MONTH]
+    await tasks.close(timeout=PATIENCE)
+
+
+async def test_a_fold_that_was_lost_unnoticed_is_put_back_within_a_minute_of_use() -> None:
+    past, store, tasks = said("one two three"), MemoryStore(), Tasks()
+    writer = LateWriter(store, tasks)
+    kept = Folds(store, writer, ttl=lambda: MONTH)
+    fold = await kept.keep(ALICE, fold_of(past, 2))
+    kept.used(ALICE, fold, 100.0)
+    await store.delete(ALICE, Space.FOLDS, [fold.home + fold.prefix])
+    found = []
+    for later in (159.0, 160.0):
+        kept.used(ALICE, fold, later)
+        await tasks.close(timeout=PATIENCE)
+        found.append(await Folds(store, writer, ttl=lambda: MONTH).known(ALICE, past))
+    assert found == [[], [fold]]
