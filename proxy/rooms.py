@@ -41,7 +41,7 @@ from proxy.store import PAUSE, TIME_LIMIT, open_store
 from proxy.store.guarded import GuardedStore
 from proxy.store.memory import MemoryStore
 from proxy.store.slots import Slot
-from proxy.store.writing import LateWriter
+from proxy.store.writing import KEPT, LateWriter
 from proxy.summarizer import summarizer_for
 from proxy.tasks import Tasks
 from proxy.tidings import Tidings
@@ -161,6 +161,9 @@ class Rooms:
         ttl = self._settings.history.ttl
         return float("inf") if ttl is None else ttl
 
+    def _counts_kept(self) -> float:
+        return min(KEPT, self._ttl())
+
     def _opened_workshop(self, settings: Settings) -> Workshop:
         summarizer = summarizer_for(settings.summarizer, self.upstream, settings.upstream)
         spending = Spending(self._writer, settings.summarizer.daily_tokens, clock=time.time)
@@ -222,8 +225,8 @@ class Rooms:
     def _sizing(self) -> Sizing:
         recollection = Recollection(_REMEMBERED_BYTES)
         measurer = Measurer(self._encodings, recollection, self._writer, self._pool)
-        knowledge = Knowledge(self._settings.upstream, self._writer)
-        counter = Counter(measurer, knowledge, self._writer, self._manner)
+        knowledge = Knowledge(self._settings.upstream, self._writer, kept=self._counts_kept)
+        counter = Counter(measurer, knowledge, self._writer, self._manner, kept=self._counts_kept)
         compression = self._settings.compression
         shares = Shares(compression.threshold, compression.soft_ratio, compression.margin)
         said = self._asking if self._settings.windows.ask else Silence()

@@ -20,7 +20,7 @@ from proxy.counting.parts import without_media
 from proxy.counting.prompt import Prompt
 from proxy.counting.recollection import Measured
 from proxy.messages import ChatRequest
-from proxy.store.writing import LateWriter
+from proxy.store.writing import KEPT, LateWriter
 from proxy.usage import Usage
 
 log = structlog.get_logger("tailfold")
@@ -63,12 +63,15 @@ class Counter:
         manner: Callable[[str], Manner],
         *,
         longest: float = LONGEST,
+        kept: Callable[[], float] = lambda: KEPT,
     ) -> None:
+        """`kept` is how long counts are."""
         self._measurer = measurer
         self._knowledge = knowledge
         self._store = store
         self._manner = manner
         self._longest = longest
+        self._kept = kept
         self._failures = Once()
 
     async def split(self, tenant: bytes, chat: ChatRequest, came: Prompt | None = None) -> Split | None:
@@ -134,7 +137,7 @@ class Counter:
     def record(self, tenant: bytes, counted: Counted, usage: Usage | None) -> Lesson:
         """After the answer: keep what was counted, and learn from what was billed."""
         try:
-            measuring.later(self._store, tenant, counted.fresh)
+            measuring.later(self._store, tenant, counted.fresh, self._kept())
             return self._learn(tenant, counted, usage) if usage is not None else Lesson()
         except Exception as failure:  # noqa: BLE001 - the client has its answer, and it stays one
             self._log_once("learn", failure)

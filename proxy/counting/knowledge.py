@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -16,11 +16,10 @@ from proxy.counting.prompt import ANSWERED_BY, DIGEST_SIZE, Prompt
 from proxy.counting.recalling import recalled, stored, understood
 from proxy.ports import COMMON, NOBODY, Space
 from proxy.recent import Recent
-from proxy.store.writing import LateWriter
+from proxy.store.writing import KEPT, LateWriter
 
 ANCHORS = 16 * 1024
 MODELS = 1024
-KEPT = 30 * 24 * 3600.0
 # Asked of the store at a time: a conversation's anchors lie at its end.
 _NEWEST = 64
 
@@ -70,10 +69,12 @@ class _Found:
 class Knowledge:
     """Keyed by upstream and model: another server, or another model, bills differently."""
 
-    def __init__(self, upstream: str, store: LateWriter) -> None:
+    def __init__(self, upstream: str, store: LateWriter, *, kept: Callable[[], float] = lambda: KEPT) -> None:
+        """`kept` is how long bills are."""
         # Asked for several times per request, and always for the same few models.
         self._model_key = lru_cache(MODELS)(partial(_model_key, upstream.encode()))
         self._store = store
+        self._kept = kept
         self._anchors: Recent[bytes, Anchor] = Recent(ANCHORS)
         self._searched: Recent[bytes, int] = Recent(ANCHORS)  # requests; up to where they were anchored
         self._openings: Recent[bytes, Opening] = Recent(ANCHORS)
@@ -126,7 +127,7 @@ class Knowledge:
             self._openings.put(beside, lesson.opening)
             learned[COMMON + beside] = _write(lesson.opening)
         if learned:
-            self._store.later(tenant, Space.ANCHORS, learned, ttl=KEPT)
+            self._store.later(tenant, Space.ANCHORS, learned, ttl=self._kept())
         if lesson.calibration is not None:
             self._calibrations.put(key, lesson.calibration)
             self._store.later(NOBODY, Space.CALIBRATIONS, {key: _write(lesson.calibration)}, ttl=KEPT)

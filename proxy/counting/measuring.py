@@ -46,7 +46,6 @@ Measure = Callable[[bytes, Scheme, Counting | None], Estimate]
 # Below this a thread costs more than the counting, and nobody notices the wait.
 INLINE_BYTES = 16 * 1024
 REMEMBERED = 32 * 1024
-KEPT = 30 * 24 * 3600.0
 
 # Raised whenever the same bytes would be estimated differently: what was stored before is not found then.
 _FRAMING_VERSION = b"3"
@@ -325,7 +324,7 @@ def _keys(split: Split) -> Iterator[tuple[Piece, bytes]]:
         yield piece, home + piece.digest + suffix
 
 
-def later(store: LateWriter, tenant: bytes, fresh: Mapping[bytes, Estimate]) -> None:
+def later(store: LateWriter, tenant: bytes, fresh: Mapping[bytes, Estimate], ttl: float) -> None:
     if fresh:
         values = {key: _write(estimate) for key, estimate in fresh.items()}
-        store.later(tenant, Space.COUNTS, values, ttl=KEPT)
+        store.later(tenant, Space.COUNTS, values, ttl=ttl)

@@ -17,6 +17,9 @@ from proxy.tasks import Tasks
 
 log = structlog.get_logger("tailfold")
 
+# How long what was learned from requests is kept, in seconds.
+KEPT = 30 * 24 * 3600.0
+
 # Another process waits for its turn to write for a fifth of a second; one put must be over long before.
 _BYTES_AT_ONCE = 1024**2
 _PUTS_AT_ONCE = 16

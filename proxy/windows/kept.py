@@ -13,12 +13,11 @@ import msgspec
 
 from proxy.ports import NOBODY, Space
 from proxy.recent import Recent
-from proxy.store.writing import LateWriter
+from proxy.store.writing import KEPT, LateWriter
 
 T = TypeVar("T")
 
 MODELS = 4096
-KEPT = 30 * 24 * 3600.0
 # Other workers learn too: what they have written is looked for this often.
 READ_AGAIN_AFTER = 60.0
 _DIGEST_SIZE = 16

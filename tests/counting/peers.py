@@ -23,7 +23,7 @@ from proxy.counting.tokenizer import Encodings, Tokenizer
 from proxy.messages import ChatRequest, read
 from proxy.ports import Space, Store
 from proxy.store.memory import MemoryStore
-from proxy.store.writing import LateWriter
+from proxy.store.writing import KEPT, LateWriter
 from proxy.tasks import Tasks
 
 ALICE, BOB = b"a" * 16, b"b" * 16
@@ -135,6 +135,7 @@ async def life(
     limits: Limits | None = None,
     longest: float = LONGEST,
     most_bytes: int = 10_000_000,
+    kept: float = KEPT,
 ) -> AsyncIterator[Life]:
     tasks = Tasks()
     writer = LateWriter(store or MemoryStore(), tasks)
@@ -143,7 +144,7 @@ async def life(
         measurer = Measurer(
             encodings or Loaded(Letters()), recollection, writer, pool, limits=limits or Limits()
         )
-        knowledge = Knowledge(upstream, writer)
+        knowledge = Knowledge(upstream, writer, kept=lambda: kept)
         said = manner or Manner()
         counter = Counter(measurer, knowledge, writer, lambda _model: said, longest=longest)
         yield Life(measurer, knowledge, counter, writer, recollection, tasks)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from proxy.counting.prompt import Prompt
 from proxy.ports import NOBODY, Space
 from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
+from proxy.store.writing import KEPT
 from tests.counting.peers import ALICE, BOB, Life, asked, life, message, talk
 from tests.store.doubles import Switched
 
@@ -28,6 +32,18 @@ class Asked(MemoryStore):
         if space is not Space.COUNTS:
             self.questions.append((tenant, space, len(keys)))
         return await super().get(tenant, space, keys)
+
+
+class Kept(MemoryStore):
+    """Remembers for how long it was to keep what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: defaultdict[Space, set[float]] = defaultdict(set)
+
+    async def put(self, tenant: bytes, space: Space, values: Mapping[bytes, bytes], *, ttl: float) -> None:
+        self.times[space].add(ttl)
+        await super().put(tenant, space, values, ttl=ttl)
 
 
 async def prompt_of(one: Life, messages: list[Any], tenant: bytes = ALICE, **fields: Any) -> Prompt:
@@ -153,6 +169,16 @@ async def test_what_another_worker_has_learned_from_is_known_where_it_has_answer
         await other.writer.drain(60)
         found = await known(one, await prompt_of(one, [*history, message("a", "so"), message("u", "on")]))
         assert found.calibration.seen == 2
+
+
+async def test_bills_are_kept_for_no_longer_than_was_said() -> None:
+    store = Kept()
+    async with life(store, kept=7.0) as one:
+        prompt = await prompt_of(one, talk("s u"))
+        await known(one, prompt)
+        taught = replace(billed(prompt, 20), opening=Opening(7.0, 1.0), calibration=first_calibration(1.1))
+        one.knowledge.learn(ALICE, "m", prompt, taught)
+    assert store.times == {Space.ANCHORS: {7.0}, Space.CALIBRATIONS: {KEPT}}
 
 
 async def test_another_workers_newer_anchor_is_found() -> None:

@@ -21,7 +21,7 @@ from proxy.messages import ChatRequest, items, read
 from proxy.ports import HOME_SIZE, Space
 from proxy.store.memory import MemoryStore
 from proxy.store.outage import Outage
-from proxy.store.writing import LateWriter
+from proxy.store.writing import KEPT, LateWriter
 from proxy.tasks import Tasks
 from tests.counting.peers import (
     ALICE,
@@ -46,7 +46,7 @@ LARGE = "word " * 8_000  # more than is counted on the event loop
 async def measure(one: Life, chat: ChatRequest, tenant: bytes = ALICE, scheme: Scheme = SCHEME) -> Estimate:
     """As after an answered request: what was counted goes to the store."""
     found = await one.measure(tenant, chat, scheme)
-    measuring.later(one.writer, tenant, found.fresh)
+    measuring.later(one.writer, tenant, found.fresh, KEPT)
     return found.measured.prompt.estimate
 
 
@@ -212,7 +212,7 @@ async def test_a_rough_estimate_is_neither_remembered_nor_stored(encodings: Miss
         assert found.measured.prompt.estimate.rough == 4
         assert not found.fresh
         assert broken.recollection.held == 0
-        measuring.later(broken.writer, ALICE, found.fresh)
+        measuring.later(broken.writer, ALICE, found.fresh, KEPT)
     letters = Letters()
     async with life(store, Loaded(letters)) as mended:
         assert not (await measure(mended, asked(history))).rough

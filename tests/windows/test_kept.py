@@ -6,9 +6,9 @@ import msgspec
 
 from proxy.ports import NOBODY, Space
 from proxy.store.memory import MemoryStore
-from proxy.store.writing import LateWriter
+from proxy.store.writing import KEPT, LateWriter
 from proxy.tasks import Tasks
-from proxy.windows.kept import KEPT, READ_AGAIN_AFTER, Kept
+from proxy.windows.kept import READ_AGAIN_AFTER, Kept
 from tests.store.doubles import PATIENCE, Clock, Switched
 
 UPSTREAM = "http://upstream.example/v1"
