@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -83,6 +84,12 @@ class World:
         finally:
             await app.drain()
 
+    def longest_kept(self) -> dict[str, float]:
+        """Of each space, in seconds from now."""
+        with closing(sqlite3.connect(self._file)) as file:
+            rows = file.execute("SELECT space, max(expires) FROM facts GROUP BY space").fetchall()
+        return {space: expires - time.time() for space, expires in rows if expires}
+
     @contextmanager
     def locked(self) -> Iterator[sqlite3.Connection]:
         """Until whoever holds the lock rolls back."""
@@ -142,6 +149,14 @@ async def test_with_a_secret_of_the_user_s_a_locked_store_changes_no_name(world:
             assert not await first.ask("before")
     async with world.life(**ours) as second:
         assert await second.ask("before")
+
+
+async def test_nothing_of_a_conversation_is_kept_for_longer_than_the_user_has_said(world: World) -> None:
+    async with world.life(history={"ttl": 600.0}) as life:
+        await life.ask("a word")
+    kept = world.longest_kept()
+    assert {"messages", "lanes", "counts", "anchors"} <= kept.keys()
+    assert {space for space, seconds in kept.items() if seconds > 600} <= {"calibrations", "windows"}
 
 
 class Watched(Encodings):
