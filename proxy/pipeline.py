@@ -151,7 +151,7 @@ class ChatPipeline:
     async def _recall(self, chat: ChatRequest, named: _Identified, wishes: Wishes) -> bool:
         try:
             return await self._rooms.recalling.recall(
-                named.tenant, chat, named.split, named.told, wishes.mode
+                named.tenant, named.conversation, chat, named.split, named.told, wishes.mode
             )
         except Exception as failure:  # noqa: BLE001 - then what this process knows by itself must do
             self._log_once("recall", failure)
@@ -175,6 +175,8 @@ class ChatPipeline:
             return request
         try:
             found = self._rooms.lanes.find(request.conversation, request.line)
+            if request.sized.budget.past_soft(request.sized.counted.count):
+                found = found.of_a_long_request()
             if found.relation is Relation.TRIMMED:  # it keeps the name that it had
                 called = replace(request.conversation, id=found.lane.conversation)
                 return replace(request, found=found, conversation=called)
@@ -304,7 +306,7 @@ class ChatPipeline:
 
     def _enter(self, request: Request, sending: Sending) -> None:
         try:
-            begun = self._rooms.folding.begin(sending)
+            begun = self._rooms.folding.begin(request, sending)
             self._rooms.books.enter(request, sending, begun)
         except Exception as failure:  # noqa: BLE001 - the client has its answer, and it stays one
             self._log_once("enter into the books", failure)

@@ -21,6 +21,7 @@ from proxy.events import Events
 from proxy.folding import Folding
 from proxy.folds import Folds
 from proxy.going_on import Forms, Plain
+from proxy.hearsay import Hearsay
 from proxy.histories import Histories
 from proxy.identify import Tenants
 from proxy.lanes import Lanes
@@ -129,9 +130,10 @@ class Rooms:
         settings, sizing = self._settings, self._sizing()
         lanes = Lanes(self._writer, ttl=self._ttl, clock=time.time)
         policies = Policies(settings.compression, urlsplit(settings.upstream).hostname or "")
+        hearsay = Hearsay(self._writer, ttl=self._ttl)
         forms = Forms(Kept(Plain, settings.upstream, b"plain", self._writer))
         folding = Folding(
-            self._folds, sizing, policies, self._workshop, settings.summarizer, forms, self._metrics
+            self._folds, hearsay, sizing, policies, self._workshop, settings.summarizer, forms, self._metrics
         )
         memory = MemoryStore()
         imagined = Folds(memory, LateWriter(memory, self._tasks), ttl=self._ttl)
@@ -140,11 +142,11 @@ class Rooms:
             self._tenants,
             sizing,
             Histories(self._pool),
-            Recalling(sizing, lanes, self._folds, forms, on_prefix=settings.summarizer.on_prefix),
+            Recalling(sizing, lanes, hearsay, self._folds, forms, on_prefix=settings.summarizer.on_prefix),
             lanes,
             folding,
             Observing(imagined, sizing, policies, self._tidings),
-            Books(lanes, self._folds, self.records, self._tidings, self._metrics, self._naming),
+            Books(lanes, hearsay, self._folds, self.records, self._tidings, self._metrics, self._naming),
             self._asking if settings.windows.ask else None,
         )
 
