@@ -61,8 +61,6 @@ class Books:
         for passed in range(before.filled, lane.filled):
             self.tidings.filled(tenant, conversation, f"{FILLINGS[passed]:g}")
         sent = sending.form.sized.counted.count.tokens
-        if sending.fold is not None and sending.fold.id != before.fold:
-            self.tidings.used(tenant, conversation, sending.fold, sending.received.tokens - sent)
         grows = relation in (Relation.CONTINUED, Relation.REPEATED) and lane.fold == before.fold
         self.metrics.prefix(before.sent if grows else 0, sent)
         for warning in sending.warnings:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from proxy.announcing import Announced
 from proxy.books import Books
 from proxy.counting.counter import Counter, Manner
 from proxy.counting.knowledge import Knowledge
@@ -147,6 +148,7 @@ class Rooms:
             folding,
             Observing(imagined, sizing, policies, self._tidings),
             Books(lanes, hearsay, self._folds, self.records, self._tidings, self._metrics, self._naming),
+            Announced(self._tidings),
             self._asking if settings.windows.ask else None,
         )
 

@@ -128,15 +128,13 @@ async def test_a_conversation_that_fills_the_room_is_told_once_for_each_mark() -
         assert await one.answered(["short"]) == ["conversation_began"]
 
 
-async def test_a_fold_is_told_when_it_is_first_used() -> None:
+async def test_a_line_knows_the_fold_that_it_was_last_sent_with() -> None:
     async with bookkeeping() as one:
         await one.answered(["one"])
-        fold = fold_called("f1")
-        assert await one.answered(["one", "two", "three"], fold, freed=5_000) == ["fold_used"]
-        assert await one.answered(["one", "two", "three", "four", "five"], fold) == []
-        other = fold_called("f2")
-        longer = ["one", "two", "three", "four", "five", "six", "seven"]
-        assert await one.answered(longer, other, freed=5_000) == ["fold_used"]
+        await one.answered(["one", "two", "three"], fold_called("f1"), freed=5_000)
+        assert (await one.lane(["one", "two", "three"])).fold == "f1"
+        longer = ["one", "two", "three", "four", "five"]
+        await one.answered(longer, fold_called("f2"), freed=5_000)
         assert (await one.lane(longer)).fold == "f2"
 
 
