@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from proxy.folds import Folds
-from proxy.histories import Line
-from proxy.lanes import Lane, Lanes, Relation, unused_folds
+from proxy.hearsay import Hearsay
+from proxy.lanes import Found, Lane, Lanes, Relation
 from proxy.metrics import Metrics
 from proxy.naming import Naming
 from proxy.records import Records
@@ -26,6 +26,7 @@ _LEAST_FREED = 0.1
 @dataclass(frozen=True, slots=True)
 class Books:
     lanes: Lanes
+    hearsay: Hearsay
     folds: Folds
     records: Records
     tidings: Tidings
@@ -36,16 +37,19 @@ class Books:
         """`begun` is the fold that is being made for the line."""
         if request.line is None or request.found is None:
             return
-        lane = _went_on(request, sending, request.found.lane)
+        lane = _went_on(request, sending, request.found)
         if begun is not None:
-            lane = _with(lane, begun, request.line)
+            lane = replace(lane, prospects=lane.prospects.began(begun.prefix, begun.until))
+        self.hearsay.answered(
+            request.tenant, request.conversation, request.line.chain, begun.prefix if begun else None
+        )
         self._tell(request, sending, lane)
         if sending.fold is not None:
             self.folds.used(request.tenant, sending.fold, time.time())
         if lane == request.found.lane and request.found.relation is Relation.REPEATED:
             return  # all of it is written down
         lane = self.records.file(request.tenant, request.line, lane, request.found.since)
-        self.lanes.keep(request.tenant, request.line, lane)
+        self.lanes.keep(request.tenant, request.conversation, request.line, lane)
         self.naming.soon(request.tenant, request.line, lane)
 
     def _tell(self, request: Request, sending: Sending, lane: Lane) -> None:
@@ -57,22 +61,20 @@ class Books:
         for passed in range(before.filled, lane.filled):
             self.tidings.filled(tenant, conversation, f"{FILLINGS[passed]:g}")
         sent = sending.form.sized.counted.count.tokens
-        if sending.fold is not None and sending.fold.id != before.fold:
-            self.tidings.used(tenant, conversation, sending.fold, sending.received.tokens - sent)
         grows = relation in (Relation.CONTINUED, Relation.REPEATED) and lane.fold == before.fold
         self.metrics.prefix(before.sent if grows else 0, sent)
         for warning in sending.warnings:
             self.tidings.warned(tenant, conversation, warning)
 
 
-def _went_on(request: Request, sending: Sending, lane: Lane) -> Lane:
-    sized = sending.form.sized
+def _went_on(request: Request, sending: Sending, found: Found) -> Lane:
+    sized, lane = sending.form.sized, found.lane
     fold = sending.fold or sending.would
-    futile, unused = lane.futile, lane.unused
-    if fold is not None and fold.id != lane.fold:
-        futile = 0 if sending.freed >= _LEAST_FREED * sized.budget.room else futile + 1
-    elif fold is not None:
-        unused = 0  # a later request has used it: the client does not rewrite its history
+    prospects, reusing = lane.prospects, fold is not None and fold.id == lane.fold
+    if fold is not None and not reusing:
+        prospects = prospects.folded(enough=sending.freed >= _LEAST_FREED * sized.budget.room)
+    if found.relation is Relation.CONTINUED:
+        prospects = prospects.went_on(reusing=reusing)
     share = sending.received.tokens / request.sized.budget.room
     return replace(
         lane,
@@ -82,10 +84,5 @@ def _went_on(request: Request, sending: Sending, lane: Lane) -> Lane:
         sent=sized.counted.count.tokens,
         beside=request.beside,
         filled=max(lane.filled, sum(share >= mark for mark in FILLINGS)),
-        futile=futile,
-        unused=unused,
+        prospects=prospects,
     )
-
-
-def _with(lane: Lane, begun: Begun, line: Line) -> Lane:
-    return replace(lane, making=begun.prefix, making_until=begun.until, unused=unused_folds(lane, line))

@@ -13,7 +13,7 @@ from proxy.fold.plan import Plan
 from proxy.fold.record import Fold, Kind
 from proxy.folds import Folds
 from proxy.going_on import Forms, GoingOn
-from proxy.lanes import unused_folds
+from proxy.hearsay import Hearsay
 from proxy.metrics import Metrics
 from proxy.orders import Orders
 from proxy.policies import Policies
@@ -28,10 +28,6 @@ from proxy.windows.overflow import Overflow
 from proxy.workshop import Workshop
 from proxy.writers import Writers
 
-# After so many folds in vain, or that have freed too little, a line begins none any more.
-MOST_UNUSED = 2
-MOST_FUTILE = 3
-
 # How much smaller a request is made that was refused although it seemed to fit.
 _SLACK = 1.01
 _UNTOLD = 1.15
@@ -41,6 +37,7 @@ class Folding:
     def __init__(
         self,
         folds: Folds,
+        hearsay: Hearsay,
         sizing: Sizing,
         policies: Policies,
         writers: Writers,
@@ -50,6 +47,7 @@ class Folding:
         metrics: Metrics,
     ) -> None:
         self._folds = folds
+        self._hearsay = hearsay
         self._sizing = sizing
         self._policies = policies
         self._writers = writers
@@ -80,10 +78,10 @@ class Folding:
         warnings = (pressed.why,) if pressed.why else ()
         return replace(sending, waited=waited, warnings=warnings, begun=pressed.begun)
 
-    def begin(self, sending: Sending) -> Begun | None:
+    def begin(self, request: Request, sending: Sending) -> Begun | None:
         """After the answer; what has been begun for the line, now or while the request was waiting."""
         order = sending.prepare
-        if order is None:
+        if order is None or not self._may_start(request):  # others may have begun some meanwhile
             return sending.begun
         if order.kind is Kind.SUMMARY and self._workshop.hesitates(order.tenant, order.job.model):
             return sending.begun
@@ -108,7 +106,7 @@ class Folding:
         room = request.sized.budget.room
         lengths = self._writers.of(request).lengths
         policy = self._policies.fold(
-            request.sized.window.known, request.wishes, room, lengths, may_start=_may_start(request)
+            request.sized.window.known, request.wishes, room, lengths, may_start=self._may_start(request)
         )
         plainly = self._forms.is_plain(request)
         weighing = Weighing(request, self._sizing, policy, plainly=plainly)
@@ -128,10 +126,18 @@ class Folding:
         recalled = request.recalled and self._settings.on_prefix
         return await self._folds.known(request.tenant, history, request.beside, recalled=recalled)
 
+    def _may_start(self, request: Request) -> bool:
+        if request.found is None:
+            return True
+        hearsay = self._hearsay.unused(request.tenant, request.conversation)
+        return request.found.lane.prospects.may_start(hearsay)
+
     def _knows_its_fold(self, request: Request) -> bool:
         """The line's last request tells with which fold it went out, and that one is at hand if there is one:
-        older ones are of no use then.
+        older ones are of no use then. Nor are there any where those that were made came to nothing.
         """
+        if not self._may_start(request):
+            return True
         if request.found is None or not request.found.since:
             return False
         lane = request.found.lane
@@ -158,10 +164,3 @@ def refused_as_larger(request: Request, sending: Sending, too_long: Overflow) ->
     if prompt is None:
         return replace(request, underrated=request.underrated * _UNTOLD)
     return replace(request, underrated=max(request.underrated, _SLACK * max(1.0, prompt / counted)))
-
-
-def _may_start(request: Request) -> bool:
-    if request.found is None or request.line is None:
-        return True
-    lane = request.found.lane
-    return unused_folds(lane, request.line) < MOST_UNUSED and lane.futile < MOST_FUTILE

@@ -82,7 +82,7 @@ class GoingOn:
     def _is_prepared(self, request: Request, lane: Lane) -> bool:
         """The next fold is being made, or there and waits until it is needed."""
         assert request.line is not None
-        prefix = lane.making
+        prefix = lane.prospects.making
         if prefix is None or prefix == lane.prefix or prefix not in request.line.chain:
             return False
         made = self._folds.at_hand(request.tenant, prefix, request.beside)

@@ -7,9 +7,12 @@ begin alike), and an edited or regenerated one goes on from the very place where
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +20,8 @@ from msgspec.structs import replace
 from proxy.conversation import BY_CONTENT, Conversation
 from proxy.counting.prompt import ANSWERED_BY
 from proxy.histories import Told
-from proxy.ports import Space
+from proxy.ports import HOME_SIZE, Space
+from proxy.prospects import Prospects
 from proxy.recent import Recent
 from proxy.store.writing import LateWriter
 
@@ -25,8 +29,10 @@ REMEMBERED = 8192
 # How far back a line is looked for, in turns: in memory, and in the store when another worker has answered.
 _REACH = 64
 _ASKED_FOR = 16
-# How far from its end two turns may stand by which a trimmed history is recognised.
-_NEAR_THE_END = 8
+# A history that has got another beginning is recognised by so many ends of requests in the store …
+_ENDS_ASKED_FOR = 8
+# … for so long: every request has one of its own, and to know it no more costs a summary at most.
+_ENDS_KEPT = 24 * 3600.0
 
 
 class Relation(StrEnum):
@@ -59,11 +65,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     sent: int = 0  # tokens that were sent
     beside: bytes | None = None  # names the request's instructions and tools
     filled: int = 0  # of the marks in FILLINGS, how many the line has passed
-    # Of the fold that was begun last: its prefix, until when it counts as being made, and what came of those.
-    making: bytes | None = None
-    making_until: float = 0.0
-    unused: int = 0
-    futile: int = 0  # folds in a row that have freed too little
+    prospects: Prospects = Prospects()
     # Its turns: those that do not fill a page yet, and the chain's value where the last page ends.
     entries: tuple[Entry, ...] = ()
     page: bytes | None = None
@@ -78,7 +80,20 @@ class Found:
     @property
     def since(self) -> int:
         """How many turns of the request the lane has seen at this place."""
-        return 0 if self.relation in (Relation.NEW, Relation.TRIMMED) else self.lane.length
+        return self.lane.length
+
+    def of_a_long_request(self) -> Found:
+        """Where it does not go on from one before, it may be what is left of another."""
+        if self.relation not in (Relation.NEW, Relation.BRANCHED):
+            return self
+        return Found(replace(self.lane, prospects=self.lane.prospects.doubtful()), self.relation)
+
+
+class _End(NamedTuple):
+    """A known request has ended there, behind another beginning."""
+
+    place: int
+    lane: Lane
 
 
 _read = msgspec.msgpack.Decoder(Lane).decode
@@ -94,17 +109,24 @@ class Lanes:
         self._ends: Recent[bytes, Lane] = Recent(REMEMBERED)
         self._tips: Recent[str, bytes] = Recent(REMEMBERED)
 
-    def recalling(self, tenant: bytes, told: Told) -> Awaitable[None] | None:
+    def recalling(self, tenant: bytes, conversation: Conversation, told: Told) -> Awaitable[None] | None:
         """Ask the store, where another may have answered the line's last request."""
-        found = self.remembered(told)
-        return self._recall(tenant, told, found) if others_answered(told, found) else None
+        known = self.remembered(told)
+        seen = known.length if known is not None else 0
+        if (end := self._known_end(conversation, told, seen)) is not None:
+            seen = end.place
+        return self._recall(tenant, conversation, told, seen) if others_answered(told, seen) else None
 
     def find(self, conversation: Conversation, line: Told) -> Found:
-        """By the longest beginning that it shares with a request that was answered."""
-        if (found := self.remembered(line)) is not None:
-            return self._going_on(found, line)
-        if (trimmed := self._trimmed(line)) is not None and _may_be_called(conversation, trimmed):
-            return Found(trimmed, Relation.TRIMMED)
+        """By the longest beginning that it shares with a request that was answered; or by what was said last,
+        where that is known behind another beginning.
+        """
+        known = self.remembered(line)
+        end = self._known_end(conversation, line, known.length if known is not None else 0)
+        if end is not None:
+            return Found(_with_another_beginning(end, known, line), Relation.TRIMMED)
+        if known is not None:
+            return self._going_on(known, line)
         lane = Lane(id=secrets.token_hex(8), conversation=conversation.id, began=self._clock())
         return Found(lane, Relation.NEW)
 
@@ -114,13 +136,18 @@ class Lanes:
                 return lane
         return None
 
-    def keep(self, tenant: bytes, line: Told, lane: Lane) -> None:
+    def keep(self, tenant: bytes, conversation: Conversation, line: Told, lane: Lane) -> None:
         """After an answer: how the line stands now."""
         self._lanes.put(line.chain[-1], lane)
         self._tips.put(lane.id, line.chain[-1])
-        if (end := _pair(line, line.length)) is not None:
-            self._ends.put(end, lane)
         self._store.later(tenant, Space.LANES, {line.home + line.chain[-1]: _write(lane)}, ttl=self._ttl())
+        if line.length > 1:
+            end = _end_of(conversation, line, line.length)
+            self._ends.put(end, lane)
+            if lane.prospects.has_something_to_lose:
+                stripped = replace(lane, entries=(), page=None, instructions=())
+                ttl = min(self._ttl(), _ENDS_KEPT)
+                self._store.later(tenant, Space.LANES, {end: _write(stripped)}, ttl=ttl)
 
     def _going_on(self, found: Lane, line: Told) -> Found:
         if found.length == line.length:
@@ -131,10 +158,15 @@ class Lanes:
         # Both can be read again, so each has a name.
         return Found(replace(found, id=secrets.token_hex(8)), Relation.BRANCHED)
 
-    async def _recall(self, tenant: bytes, line: Told, known: Lane | None) -> None:
-        shortest = max(known.length if known is not None else 0, line.length - _ASKED_FOR)
-        keys = {length: line.home + line.chain[length] for length in range(line.length, shortest, -1)}
-        values = await self._store.get(tenant, Space.LANES, list(keys.values()))
+    async def _recall(self, tenant: bytes, conversation: Conversation, line: Told, seen: int) -> None:
+        lengths = range(line.length, max(seen, line.length - _ASKED_FOR), -1)
+        keys = {length: line.home + line.chain[length] for length in lengths}
+        ends = [end for _, end in islice(_ends(conversation, line, seen), _ENDS_ASKED_FOR)]
+        values = await self._store.get(tenant, Space.LANES, [*keys.values(), *ends])
+        for end in ends:
+            if end in values and (lane := lane_from(values[end])) is not None:
+                self._ends.put(end, lane)
+                break
         for length, key in keys.items():
             stored = values.get(key)
             lane = lane_from(stored) if stored is not None else None
@@ -144,31 +176,53 @@ class Lanes:
                 self._tips.put(lane.id, line.chain[length])
                 return
 
-    def _trimmed(self, line: Told) -> Lane | None:
-        """What was last said in a known line stands in this one too, behind another beginning."""
-        for end in range(line.length, max(1, line.length - _NEAR_THE_END), -1):
-            pair = _pair(line, end)
-            if pair is not None and (lane := self._ends.get(pair)) is not None:
-                return lane
+    def _known_end(self, conversation: Conversation, line: Told, since: int) -> _End | None:
+        """The newest of its turns with which a known request has ended, whatever stands before them."""
+        for place, end in _ends(conversation, line, since):
+            if (lane := self._ends.get(end)) is not None:
+                return _End(place, lane)
         return None
 
 
-def _may_be_called(conversation: Conversation, lane: Lane) -> bool:
-    """Where nobody says which conversation it is, another beginning gives it another name."""
-    return conversation.source == BY_CONTENT or conversation.id == lane.conversation
+def _ends(conversation: Conversation, line: Told, since: int) -> Iterator[tuple[int, bytes]]:
+    """Where requests may have ended, from the newest, and what names that: an answer follows. At last where
+    this one ends, which may be asked again; without a name that may be any conversation's question.
+    """
+    places = range(line.length - 1, max(since, 1, line.length - _REACH), -1)
+    answered = [place for place in places if line.said[place].role == ANSWERED_BY]
+    again = [line.length] if conversation.source != BY_CONTENT and line.length > max(since, 1) else []
+    for place in (*answered, *again):
+        yield place, _end_of(conversation, line, place)
 
 
-def others_answered(line: Told, found: Lane | None) -> bool:
-    """From one request to the next a line grows by one answer; the first request has none before it."""
-    if found is None:
+def _end_of(conversation: Conversation, line: Told, place: int) -> bytes:
+    """Names the two turns before this place, whatever stands before them; the tenant is in their identities.
+    Where nobody says which conversation it is, another beginning gives it another name.
+    """
+    name = b"" if conversation.source == BY_CONTENT else conversation.id.encode()
+    pair = line.said[place - 2].identity + line.said[place - 1].identity
+    return blake2b(pair + name, digest_size=HOME_SIZE, person=b"end").digest()
+
+
+def _with_another_beginning(end: _End, known: Lane | None, line: Told) -> Lane:
+    """How the line stands after what has become of its beginning, of which some may be `known`."""
+    before = end.lane
+    prospects = before.prospects.rewritten(line.chain, left_out=end.place < before.length)
+    lane = replace(before, length=0, entries=(), page=None, prospects=prospects)
+    if known is None:
+        return lane
+    lane = replace(lane, length=known.length, entries=known.entries, page=known.page)
+    still_there = before.prefix is None or before.prefix in line.chain
+    return lane if still_there else replace(lane, fold=known.fold, prefix=known.prefix)
+
+
+def others_answered(line: Told, seen: int) -> bool:
+    """From one request to the next a line grows by one answer; the first request has none before it. `seen`
+    is how many turns the last request had that was answered here.
+    """
+    if not seen:
         return line.length > 1
-    return sum(each.role == ANSWERED_BY for each in line.said[found.length :]) > 1
-
-
-def unused_folds(lane: Lane, line: Told) -> int:
-    """How many were made in vain: the last one too, if it was for a beginning that the line no longer has."""
-    in_vain = lane.making is not None and lane.making not in line.chain
-    return lane.unused + in_vain
+    return sum(each.role == ANSWERED_BY for each in line.said[seen:]) > 1
 
 
 def lane_from(stored: bytes) -> Lane | None:
@@ -177,10 +231,3 @@ def lane_from(stored: bytes) -> Lane | None:
         return _read(stored)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-
-
-def _pair(line: Told, end: int) -> bytes | None:
-    """Names two turns in a row, whatever stands before them; the tenant is in their identities."""
-    if end < 2:
-        return None
-    return line.said[end - 2].identity + line.said[end - 1].identity

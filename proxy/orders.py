@@ -57,17 +57,17 @@ class Orders:
         request = weighing.request
         if self._workshop.running(request.tenant, weighing.history, request.beside) is not None:
             return True
-        lane = request.found.lane if request.found else None
-        if lane is None or lane.making is None or lane.making not in weighing.history.chain:
+        prospects = request.found.lane.prospects if request.found else None
+        if prospects is None or prospects.making is None or prospects.making not in weighing.history.chain:
             return False
         if self._settings.on_prefix and not _is_steady(request):
             return False  # what is being made may be for the instructions that were there before
         known = {fold.prefix for fold in weighing.folds}
-        if lane.making in known or not self._workshop.is_fresh(lane.making_until):
+        if prospects.making in known or not self._workshop.is_fresh(prospects.until):
             return False
         # Whoever was at it may have died.
         return await self._workshop.is_made_elsewhere(
-            request.tenant, weighing.history.home, lane.making, request.beside
+            request.tenant, weighing.history.home, prospects.making, request.beside
         )
 
     def _prefix(self, weighing: Weighing, cut: Cut, sent_with: Fold | None) -> Prefix | None:

@@ -8,7 +8,7 @@ from time import perf_counter
 import structlog
 
 from proxy import messages
-from proxy.announcing import actions, announcement, warnings
+from proxy.announcing import Announced, actions, announcement, warnings
 from proxy.books import Books
 from proxy.callers import REFUSED, Callers
 from proxy.conversation import Conversation, conversation_of
@@ -69,6 +69,7 @@ class Rooms:
     folding: Folding
     observing: Observing
     books: Books
+    announced: Announced
     asking: Asking | None  # None where the upstream is not to be asked about itself
 
 
@@ -116,14 +117,14 @@ class ChatPipeline:
         request = await self._count(incoming, chat, named, recalled=recalled)
         exchange.counting = perf_counter() - began
         sending = await self._decide(request)
-        self._note(exchange, request, sending)
+        self._note(exchange, request, sending, is_news=self._rooms.announced.is_news(request, sending))
         exchange.spent(Stage.PREPARE, began + sending.waited)
         sent = await self._forward(incoming, request, sending)
-        if sent.attempt.sending is not sending:
-            request, sending = sent.attempt.request, sent.attempt.sending
-            self._note(exchange, request, sending)
+        request, sending = sent.attempt.request, sent.attempt.sending
+        is_news = self._rooms.announced.tell(request, sending)
+        self._note(exchange, request, sending, is_news=is_news)
         try:
-            announced = announcement(request, sending, folding=self._tells_folds)
+            announced = announcement(request, sending, is_news=is_news, folding=self._tells_folds)
             await relay(sent.answer, sent.watched, client, exchange, announced)
         finally:
             sent.answer.close()
@@ -151,7 +152,7 @@ class ChatPipeline:
     async def _recall(self, chat: ChatRequest, named: _Identified, wishes: Wishes) -> bool:
         try:
             return await self._rooms.recalling.recall(
-                named.tenant, chat, named.split, named.told, wishes.mode
+                named.tenant, named.conversation, chat, named.split, named.told, wishes.mode
             )
         except Exception as failure:  # noqa: BLE001 - then what this process knows by itself must do
             self._log_once("recall", failure)
@@ -175,6 +176,8 @@ class ChatPipeline:
             return request
         try:
             found = self._rooms.lanes.find(request.conversation, request.line)
+            if request.sized.budget.past_soft(request.sized.counted.count):
+                found = found.of_a_long_request()
             if found.relation is Relation.TRIMMED:  # it keeps the name that it had
                 called = replace(request.conversation, id=found.lane.conversation)
                 return replace(request, found=found, conversation=called)
@@ -269,7 +272,7 @@ class ChatPipeline:
 
     # After the last byte.
 
-    def _note(self, exchange: Exchange, request: Request, sending: Sending) -> None:
+    def _note(self, exchange: Exchange, request: Request, sending: Sending, *, is_news: bool) -> None:
         sized = sending.form.sized
         count = sized.counted.count
         exchange.size = Size(
@@ -282,7 +285,7 @@ class ChatPipeline:
         )
         exchange.avoided = sending.fold is not None and not request.sized.budget.fits(sending.received)
         exchange.conversation = request.conversation.id
-        exchange.actions = actions(request, sending)
+        exchange.actions = actions(request, sending, is_news=is_news)
         exchange.warnings = warnings(sending)
 
     def _record(self, incoming: Incoming, sent: _Sent, exchange: Exchange) -> None:
@@ -308,7 +311,7 @@ class ChatPipeline:
 
     def _enter(self, request: Request, sending: Sending) -> None:
         try:
-            begun = self._rooms.folding.begin(sending)
+            begun = self._rooms.folding.begin(request, sending)
             self._rooms.books.enter(request, sending, begun)
         except Exception as failure:  # noqa: BLE001 - the client has its answer, and it stays one
             self._log_once("enter into the books", failure)

@@ -15,7 +15,7 @@ from proxy.orders import Orders
 from proxy.sending import DOES_NOT_FIT, FOLDING_PAUSED, SUMMARY_FAILED, SUMMARY_LATE, Begun
 from proxy.tidings import Reason
 from proxy.weighing import Weighing
-from proxy.workshop import Order, Workshop
+from proxy.workshop import Order, Work, Workshop
 
 # Summaries that one request waits for: the second goes on from the first, and deeper.
 _MOST_SUMMARIES = 2
@@ -53,17 +53,18 @@ class Pressing:
         request = weighing.request
         begun: Begun | None = None
         for _ in range(_MOST_SUMMARIES):
-            task = self._workshop.running(request.tenant, weighing.history, request.beside)
-            if task is None:
+            work = self._workshop.running(request.tenant, weighing.history, request.beside)
+            if work is None:
                 order, why = self._pressing_order(weighing, decided, reason)
                 if order is None:
                     return Pressed(decided, why, begun)
-                task = self._workshop.begin(order)
-                begun = Begun(order.job.prefix_value, self._workshop.until())
-            done, _ = await asyncio.wait({task}, timeout=max(0.0, until - monotonic()))
+                work = Work(order.job.prefix_value, self._workshop.begin(order))
+            # Whoever has asked for it: it is made for this line too.
+            begun = Begun(work.prefix, self._workshop.until())
+            done, _ = await asyncio.wait({work.task}, timeout=max(0.0, until - monotonic()))
             if not done:
                 return Pressed(decided, SUMMARY_LATE, begun)
-            if (fold := task.result()) is None:
+            if (fold := work.task.result()) is None:
                 return Pressed(decided, SUMMARY_FAILED, begun)
             weighing.add(fold)
             decided = await weighing.plan()

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from proxy.announcing import Announced
 from proxy.books import Books
 from proxy.callers import Callers
 from proxy.counting.counter import Counter, Manner
@@ -22,6 +23,7 @@ from proxy.events import Events
 from proxy.folding import Folding
 from proxy.folds import Folds
 from proxy.going_on import Forms, Plain
+from proxy.hearsay import Hearsay
 from proxy.histories import Histories
 from proxy.identify import Tenants
 from proxy.lanes import Lanes
@@ -133,9 +135,18 @@ class Rooms:
         lanes = Lanes(self._writer, ttl=self._ttl, clock=time.time)
         policies = Policies(settings.compression, urlsplit(settings.upstream).hostname or "")
         writers = Writers(sizing, settings.summarizer, settings.compression.summary_max_tokens)
+        hearsay = Hearsay(self._writer, ttl=self._ttl)
         forms = Forms(Kept(Plain, settings.upstream, b"plain", self._writer))
         folding = Folding(
-            self._folds, sizing, policies, writers, self._workshop, settings.summarizer, forms, self._metrics
+            self._folds,
+            hearsay,
+            sizing,
+            policies,
+            writers,
+            self._workshop,
+            settings.summarizer,
+            forms,
+            self._metrics,
         )
         memory = MemoryStore()
         imagined = Folds(memory, LateWriter(memory, self._tasks), ttl=self._ttl)
@@ -145,11 +156,12 @@ class Rooms:
             self._callers,
             sizing,
             Histories(self._pool),
-            Recalling(sizing, lanes, self._folds, forms, on_prefix=settings.summarizer.on_prefix),
+            Recalling(sizing, lanes, hearsay, self._folds, forms, on_prefix=settings.summarizer.on_prefix),
             lanes,
             folding,
             Observing(imagined, sizing, policies, writers, self._tidings),
-            Books(lanes, self._folds, self.records, self._tidings, self._metrics, self._naming),
+            Books(lanes, hearsay, self._folds, self.records, self._tidings, self._metrics, self._naming),
+            Announced(self._tidings),
             self._asking if settings.windows.ask else None,
         )
 

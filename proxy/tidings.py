@@ -65,7 +65,7 @@ class Tidings:
         self._tell("fold_failed", tenant, conversation, {"trigger": reason.value, "why": why}, bad=True)
 
     def used(self, tenant: bytes, conversation: str, fold: Fold, saved: int) -> None:
-        """For the first time in its line."""
+        """For the first time in this conversation."""
         told = {"fold": fold.id, "strategy": fold.kind.value, "tokens_saved": saved}
         self._tell("fold_used", tenant, conversation, told)
 

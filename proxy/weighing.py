@@ -190,8 +190,11 @@ class _Scales:
             return sized
         # Where the summary is an instruction, it stands outside the chain as they do.
         added = counted.prompt.outside.estimate - self.estimated + counted.prompt.sums[-1]
-        tokens = self.outside + round(self.speaking(added))
-        return replace(sized, counted=replace(counted, count=replace(counted.count, tokens=tokens)))
+        tokens = self.outside + max(0, round(self.speaking(added)))
+        # What is not known of it was estimated as its tokens were, and is off by as much.
+        uncertainty = round(self.of_speech * counted.count.uncertainty)
+        count = replace(counted.count, tokens=tokens, uncertainty=uncertainty)
+        return replace(sized, counted=replace(counted, count=count))
 
 
 def _scales(request: Request) -> _Scales:

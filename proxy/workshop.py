@@ -58,6 +58,14 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """A fold that is being made."""
+
+    prefix: bytes
+    task: asyncio.Task[Fold | None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Pause:
     until: float
     failures: int
@@ -92,16 +100,14 @@ class Workshop:
         self._pauses: Recent[bytes, _Pause] = Recent(_CALLERS)
         self._usual_way: Recent[bytes, float] = Recent(_CALLERS)  # until when
 
-    def running(
-        self, tenant: bytes, history: History, beside: bytes | None = None
-    ) -> asyncio.Task[Fold | None] | None:
+    def running(self, tenant: bytes, history: History, beside: bytes | None = None) -> Work | None:
         """A fold of this history, of whatever length, that is being made and may stand beside this."""
         if not self._running:
             return None
         for value in reversed(history.chain):
             for each in (beside, None):
                 if (task := self._running.get(tenant + address_of(value, each))) is not None:
-                    return task
+                    return Work(value, task)
         return None
 
     def is_making(self, tenant: bytes, prefix: bytes, beside: bytes | None = None) -> bool:

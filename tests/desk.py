@@ -72,9 +72,12 @@ class Desk:
         return await self.sizing.size(tenant, chat, split, threshold)
 
     async def find(self, line: Line, conversation: str = "c", tenant: bytes = ALICE) -> Found:
-        if (question := self.lanes.recalling(tenant, line)) is not None:
+        return await self.find_called(called(conversation), line, tenant)
+
+    async def find_called(self, conversation: Conversation, line: Line, tenant: bytes = ALICE) -> Found:
+        if (question := self.lanes.recalling(tenant, conversation, line)) is not None:
             await question
-        return self.lanes.find(called(conversation), line)
+        return self.lanes.find(conversation, line)
 
     async def request(
         self,

@@ -6,15 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from proxy.announcing import actions, announcement, warnings
+from proxy.announcing import Announced, actions, announcement, warnings
 from proxy.counting.anchors import Basis
+from proxy.events import Events
 from proxy.fold.record import Fold, Kind
 from proxy.lanes import Found, Lane, Relation
+from proxy.metrics import Metrics
 from proxy.request import Request, Wishes
 from proxy.sending import Sending, as_it_came
+from proxy.tidings import Tidings
 from proxy.weighing import Form
-from tests.desk import desk, said
+from tests.desk import called, desk, said
 from tests.fold.chats import chat
 from tests.fold.lanes import fold_of
 
@@ -48,23 +52,53 @@ async def test_a_fold_is_told_by_its_kind_the_first_time_and_as_the_same_again_t
     kind: Kind, action: str
 ) -> None:
     of, fold = await request(), fold_of(PAST, 2, kind=kind)
-    assert actions(of, folded(of, fold)) == [action]
-    assert actions(after(of, "another"), folded(of, fold)) == [action]
-    assert actions(after(of, fold.id), folded(of, fold)) == ["reuse"]
-    assert actions(replace(of, found=None), folded(of, fold)) == [action]
+    assert actions(of, folded(of, fold), is_news=True) == [action]
+    assert actions(of, folded(of, fold), is_news=False) == ["reuse"]
+
+
+async def test_a_fold_is_news_once_in_its_conversation() -> None:
+    of, fold = await request(), fold_of(PAST, 2)
+    with capture_logs() as logs:
+        announced = Announced(Tidings(Metrics(), Events(), tells=True))
+        for is_news in (True, False, False):
+            assert announced.is_news(of, folded(of, fold)) is is_news
+            assert announced.tell(of, folded(of, fold)) is is_news
+        elsewhere = replace(of, conversation=called("another"))
+        assert announced.tell(elsewhere, folded(elsewhere, fold))
+        assert announced.tell(of, folded(of, fold_of(PAST, 4)))
+        # A line that was sent with it before, by another worker or before a restart.
+        assert not announced.tell(after(of, "fold-3"), folded(of, fold_of(PAST, 3)))
+        assert not announced.tell(of, folded(of, fold_of(PAST, 3)))
+        assert not announced.tell(of, as_it_came(of))
+    told = [(log["event"], log["conversation"], log["fold"]) for log in logs]
+    assert told == [
+        ("fold_used", "c", "fold-2"),
+        ("fold_used", "another", "fold-2"),
+        ("fold_used", "c", "fold-4"),
+    ]
+
+
+async def test_what_only_would_have_been_sent_is_news_too_and_no_event() -> None:
+    of = await request(wishes=Wishes("observe"))
+    would = replace(as_it_came(of), would=fold_of(PAST, 4))
+    with capture_logs() as logs:
+        announced = Announced(Tidings(Metrics(), Events(), tells=True))
+        assert announced.tell(of, would)
+        assert not announced.tell(of, would)
+    assert logs == []
 
 
 async def test_what_goes_as_it_came_is_passed_on() -> None:
     of = await request()
-    assert actions(of, as_it_came(of)) == ["pass"]
+    assert actions(of, as_it_came(of), is_news=False) == ["pass"]
 
 
 async def test_observing_is_told_with_what_would_have_been_done() -> None:
     of = await request(wishes=Wishes("observe"))
-    assert actions(of, as_it_came(of)) == ["observe"]
+    assert actions(of, as_it_came(of), is_news=False) == ["observe"]
     would = replace(as_it_came(of), would=fold_of(PAST, 4, 2))
-    assert actions(of, would) == ["observe", "fold"]
-    told = dict(announcement(of, would, folding=True))
+    assert actions(of, would, is_news=True) == ["observe", "fold"]
+    told = dict(announcement(of, would, is_news=True, folding=True))
     assert told[b"X-Tailfold-Action"] == b"observe, fold"
     assert told[b"X-Tailfold-Folded-Messages"] == b"3"
 
@@ -74,7 +108,7 @@ async def test_the_head_tells_conversation_sizes_and_fold() -> None:
     sized = of.sized
     fold = fold_of(PAST, 4, 2)
     sending = replace(folded(of, fold), received=replace(sized.counted.count, tokens=900))
-    assert announcement(of, sending, folding=True) == [
+    assert announcement(of, sending, is_news=True, folding=True) == [
         (b"X-Conversation-Id", b"my chat"),
         (b"X-Conversation-Source", b"header"),
         (b"X-Tailfold-Tokens", b"%d" % sized.counted.count.tokens),
@@ -84,13 +118,13 @@ async def test_the_head_tells_conversation_sizes_and_fold() -> None:
         (b"X-Tailfold-Folded-Messages", b"3"),
         (b"X-Tailfold-Fold", b"fold-4"),
     ]
-    assert len(announcement(of, as_it_came(of), folding=True)) == 6
+    assert len(announcement(of, as_it_came(of), is_news=True, folding=True)) == 6
 
 
 async def test_who_wants_nothing_told_of_folds_is_told_the_rest() -> None:
     of = await request()
     sending = replace(folded(of, fold_of(PAST, 2)), warnings=("summary_late",))
-    names = [name for name, _ in announcement(of, sending, folding=False)]
+    names = [name for name, _ in announcement(of, sending, is_news=True, folding=False)]
     assert names == [
         b"X-Conversation-Id",
         b"X-Conversation-Source",
@@ -106,7 +140,7 @@ async def test_a_rough_count_is_the_first_of_the_warnings() -> None:
     rough = replace(of.sized, counted=replace(counted, count=replace(counted.count, basis=Basis.ROUGH)))
     sending = replace(as_it_came(replace(of, sized=rough)), warnings=("summary_failed",))
     assert warnings(sending) == ["rough_count", "summary_failed"]
-    told = dict(announcement(of, sending, folding=True))
+    told = dict(announcement(of, sending, is_news=True, folding=True))
     assert told[b"X-Tailfold-Warning"] == b"rough_count, summary_failed"
     assert warnings(as_it_came(of)) == []
-    assert b"X-Tailfold-Warning" not in dict(announcement(of, as_it_came(of), folding=True))
+    assert b"X-Tailfold-Warning" not in dict(announcement(of, as_it_came(of), is_news=True, folding=True))

@@ -13,16 +13,18 @@ from proxy.books import Books
 from proxy.events import Events
 from proxy.fold.record import Fold
 from proxy.folds import Folds
+from proxy.hearsay import Hearsay
 from proxy.lanes import Lane, Relation
 from proxy.metrics import Metrics
 from proxy.naming import Naming
+from proxy.prospects import Prospects
 from proxy.records import Records
 from proxy.request import Request
 from proxy.sending import Begun, Sending, as_it_came
 from proxy.tidings import Tidings
 from proxy.weighing import Form
 from tests.counting.peers import ALICE
-from tests.desk import MONTH, Desk, desk, said
+from tests.desk import MONTH, Desk, called, desk, said
 from tests.fold.chats import chat
 from tests.fold.lanes import fold_of
 
@@ -71,7 +73,8 @@ async def bookkeeping(window: int = 8_000) -> AsyncIterator[Bookkeeping]:
         records = Records(one.writer, ttl=lambda: MONTH, keep_messages=True, clock=lambda: 5.0)
         tidings = Tidings(metrics, events, tells=True)
         folds = Folds(one.store, one.writer, ttl=lambda: MONTH)
-        books = Books(one.lanes, folds, records, tidings, metrics, Naming(records, one.life.tasks))
+        hearsay = Hearsay(one.writer, ttl=lambda: MONTH)
+        books = Books(one.lanes, hearsay, folds, records, tidings, metrics, Naming(records, one.life.tasks))
         yield Bookkeeping(one, books, metrics, events)
 
 
@@ -89,7 +92,7 @@ async def test_where_a_line_stands_is_what_the_request_has_left() -> None:
         told = await one.answered(["one"])
         assert told == ["conversation_began"]
         lane = await one.lane(["one"])
-        assert (lane.length, lane.fold, lane.filled, lane.unused, lane.futile) == (1, None, 0, 0, 0)
+        assert (lane.length, lane.fold, lane.filled, lane.prospects) == (1, None, 0, Prospects())
         assert lane.sent > 0
         assert [entry.at for entry in lane.entries] == [5.0]
 
@@ -125,15 +128,13 @@ async def test_a_conversation_that_fills_the_room_is_told_once_for_each_mark() -
         assert await one.answered(["short"]) == ["conversation_began"]
 
 
-async def test_a_fold_is_told_when_it_is_first_used() -> None:
+async def test_a_line_knows_the_fold_that_it_was_last_sent_with() -> None:
     async with bookkeeping() as one:
         await one.answered(["one"])
-        fold = fold_called("f1")
-        assert await one.answered(["one", "two", "three"], fold, freed=5_000) == ["fold_used"]
-        assert await one.answered(["one", "two", "three", "four", "five"], fold) == []
-        other = fold_called("f2")
-        longer = ["one", "two", "three", "four", "five", "six", "seven"]
-        assert await one.answered(longer, other, freed=5_000) == ["fold_used"]
+        await one.answered(["one", "two", "three"], fold_called("f1"), freed=5_000)
+        assert (await one.lane(["one", "two", "three"])).fold == "f1"
+        longer = ["one", "two", "three", "four", "five"]
+        await one.answered(longer, fold_called("f2"), freed=5_000)
         assert (await one.lane(longer)).fold == "f2"
 
 
@@ -158,18 +159,19 @@ async def test_folds_in_a_row_that_free_too_little_are_counted() -> None:
         for number, (freed, futile) in enumerate([(0, 1), (10, 2), (5_000, 0), (-50, 1)]):
             talk += ["answer", f"question {number}"]
             await one.answered(talk, fold_called(f"f{number}"), freed=freed)
-            assert (await one.lane(talk)).futile == futile
+            assert (await one.lane(talk)).prospects.futile == futile
         talk += ["answer", "again"]
         await one.answered(talk, fold_called("f3"))
-        assert (await one.lane(talk)).futile == 1  # the same fold is no new one
+        assert (await one.lane(talk)).prospects.futile == 1  # the same fold is no new one
 
 
 async def test_what_is_being_made_is_remembered() -> None:
     async with bookkeeping() as one:
         line = await one.desk.line(said("one", "two", "three"))
         await one.answered(["one", "two", "three"], begun=Begun(line.chain[2], 99.0))
-        lane = await one.lane(["one", "two", "three"])
-        assert (lane.making, lane.making_until, lane.unused) == (line.chain[2], 99.0, 0)
+        prospects = (await one.lane(["one", "two", "three"])).prospects
+        assert (prospects.making, prospects.until, prospects.unused) == (line.chain[2], 99.0, 0)
+        assert one.books.hearsay.unused(ALICE, called("c")) == 1
 
 
 async def test_folds_of_beginnings_that_the_client_rewrites_are_counted_until_one_is_used() -> None:
@@ -179,14 +181,13 @@ async def test_folds_of_beginnings_that_the_client_rewrites_are_counted_until_on
             texts = [f"rewritten {number}", *last, f"answer {number}", f"question {number}"]
             line = await one.desk.line(said(*texts))
             await one.answered(texts, begun=Begun(line.chain[2], 99.0))
-            lane = await one.lane(texts)
-            assert lane.unused == number
-            last = texts[-2:]
+            assert (await one.lane(texts)).prospects.unused == number
+            last = texts[1:]
         fold = fold_called("f")
         talk = [*texts, "so", "on"]
         await one.answered(talk, fold, freed=5_000)
         await one.answered([*talk, "and", "on"], fold)
-        assert (await one.lane([*talk, "and", "on"])).unused == 0
+        assert (await one.lane([*talk, "and", "on"])).prospects.unused == 0
 
 
 # What a provider can have cached.

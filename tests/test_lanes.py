@@ -12,6 +12,7 @@ from proxy.conversation import BY_CONTENT, Conversation
 from proxy.histories import Line
 from proxy.lanes import Lane, Lanes, Relation, lane_from
 from proxy.ports import Space
+from proxy.prospects import Prospects
 from proxy.store.memory import MemoryStore
 from tests.counting.peers import ALICE, BOB
 from tests.desk import Desk, called, desk, results, said
@@ -34,7 +35,7 @@ async def answered(one: Desk, messages: object, conversation: str = "c", tenant:
     line = await one.line(messages, tenant)
     found = await one.find(line, conversation, tenant)
     lane = msgspec.structs.replace(found.lane, conversation=conversation, length=line.length)
-    one.lanes.keep(tenant, line, lane)
+    one.lanes.keep(tenant, called(conversation), line, lane)
     return lane
 
 
@@ -99,7 +100,7 @@ async def test_branches_keep_what_is_known_of_each() -> None:
             line = await one.line(said("one", "two", branch))
             found = await one.find(line)
             lane = msgspec.structs.replace(found.lane, length=line.length, fold=branch)
-            one.lanes.keep(ALICE, line, lane)
+            one.lanes.keep(ALICE, called("c"), line, lane)
         for branch in ("left", "right"):
             how, since, lane = await relation(one, said("one", "two", branch, "so", "on"))
             assert (how, since, lane.fold) == (Relation.CONTINUED, 3, branch)
@@ -122,28 +123,84 @@ async def test_other_conversations_under_one_name_are_new() -> None:
         assert (await relation(one, said("Write a title for: one two three")))[0] is Relation.NEW
 
 
+def trimmed(lane: Lane, **others: Any) -> Lane:
+    """The same line, of whose turns none is known by its beginning."""
+    return msgspec.structs.replace(lane, length=0, **others)
+
+
 @pytest.mark.parametrize(
-    "trimmed",
+    "messages",
     [
         said("two", "three", "four", "five", first="assistant"),
         [*said("a summary of the client's own"), *said("two", "three", "four", "five", first="assistant")],
         said("two", "three", first="assistant"),
     ],
 )
-async def test_what_the_client_has_trimmed_is_known_by_its_last_turns(trimmed: list[dict[str, Any]]) -> None:
+async def test_what_the_client_has_trimmed_is_known_by_its_last_turns(messages: list[dict[str, Any]]) -> None:
     async with desk() as one:
         lane = await answered(one, said("one", "two", "three"))
-        assert await relation(one, trimmed) == (Relation.TRIMMED, 0, lane)
-        assert (await relation(one, trimmed, "another"))[0] is Relation.NEW
+        assert await relation(one, messages) == (Relation.TRIMMED, 0, trimmed(lane))
+        assert (await relation(one, messages, "another"))[0] is Relation.NEW
+
+
+async def test_a_line_that_keeps_its_first_turn_is_known_by_its_last_ones_too() -> None:
+    async with desk() as one:
+        first = await answered(one, said("one"))
+        lane = await answered(one, said("one", "two", "three", "four", "five"))
+        kept = [*said("one"), *said("four", "five", "six", "seven", first="assistant")]
+        how, since, found = await relation(one, kept)
+        assert (how, since, found.id) == (Relation.TRIMMED, 1, lane.id)
+        assert found.entries == first.entries
+
+
+async def test_results_that_are_cleared_later_leave_a_line_what_it_is() -> None:
+    async with desk() as one:
+        talk = [*said("begin"), *results("long"), *results("longer", "longest"), *said("go on")]
+        lane = await answered(one, talk)
+        cleared = [*said("begin"), *results("[cleared]"), *results("longer", "longest"), *said("go on")]
+        assert await relation(one, [*cleared, *said("well", "and on", first="assistant")]) == (
+            Relation.TRIMMED,
+            0,
+            trimmed(lane),
+        )
 
 
 async def test_a_trimmed_history_is_known_where_nobody_gives_it_a_name() -> None:
     """Its name is made of its beginning, which is another one now."""
+    nameless = Conversation("content-one", BY_CONTENT)
     async with desk() as one:
-        lane = await answered(one, said("one", "two", "three"))
-        line = await one.line(said("two", "three", first="assistant"))
-        found = one.lanes.find(Conversation("content-other", BY_CONTENT), line)
-        assert (found.relation, found.lane) == (Relation.TRIMMED, lane)
+        line = await one.line(said("one", "two", "three"))
+        lane = msgspec.structs.replace(one.lanes.find(nameless, line).lane, length=3)
+        one.lanes.keep(ALICE, nameless, line, lane)
+        shorter = await one.line(said("two", "three", "four", "five", first="assistant"))
+        found = one.lanes.find(Conversation("content-other", BY_CONTENT), shorter)
+        assert (found.relation, found.lane) == (Relation.TRIMMED, trimmed(lane))
+
+
+async def test_the_same_question_about_something_else_is_another_conversation() -> None:
+    """As where a document comes first, and the same words stand behind each."""
+    async with desk() as one:
+        for document in ("this", "that", "another"):
+            nameless = Conversation(f"content-{document}", BY_CONTENT)
+            line = await one.line(said(document, "I have read it.", "What does it say?"))
+            found = one.lanes.find(nameless, line)
+            assert found.relation is Relation.NEW
+            one.lanes.keep(ALICE, nameless, line, msgspec.structs.replace(found.lane, length=3))
+
+
+async def test_another_worker_knows_a_trimmed_line_that_has_folds_to_lose() -> None:
+    store = MemoryStore()
+    for begun, relation_there in ((b"prefix", Relation.TRIMMED), (None, Relation.NEW)):
+        async with desk(store) as one:
+            line = await one.line(said(f"one {begun!r}", f"two {begun!r}", "three"))
+            prospects = Prospects().began(begun, 99.0) if begun else Prospects()
+            lane = msgspec.structs.replace((await one.find(line)).lane, length=3, prospects=prospects)
+            one.lanes.keep(ALICE, called("c"), line, lane)
+        async with desk(store) as other:
+            later = await other.line(said(f"two {begun!r}", "three", "four", "five", first="assistant"))
+            found = await other.find(later)
+            assert found.relation is relation_there
+            assert found.lane.prospects.unused == (1 if begun else 0)
 
 
 async def test_another_worker_finds_a_lane_in_the_store() -> None:
@@ -228,7 +285,7 @@ async def test_callers_find_nothing_of_each_other() -> None:
         longer = said("one", "two", "three", "four", "five")
         theirs = await one.line(longer, BOB)
         for worker in (one.lanes, Lanes(one.writer, ttl=lambda: 60, clock=lambda: 1.0)):
-            question = worker.recalling(BOB, theirs)
+            question = worker.recalling(BOB, called("c"), theirs)
             assert question is not None
             await question
             found = worker.find(called("c"), theirs)

@@ -11,12 +11,13 @@ import pytest
 from proxy import recalling
 from proxy.folds import Folds
 from proxy.going_on import Forms, Plain
+from proxy.hearsay import Hearsay
 from proxy.ports import Space, Store
 from proxy.recalling import Recalling
 from proxy.store.memory import MemoryStore
 from proxy.windows.kept import Kept
 from tests.counting.peers import ALICE, asked
-from tests.desk import MONTH, Desk, desk, said
+from tests.desk import MONTH, Desk, called, desk, said
 
 LONG = [f"turn {number}" for number in range(9)]
 
@@ -44,7 +45,8 @@ class Trips(MemoryStore):
 def room(one: Desk, store: Store, *, on_prefix: bool = False) -> Recalling:
     folds = Folds(store, one.writer, ttl=lambda: MONTH)
     forms = Forms(Kept(Plain, "http://one/v1", b"plain", one.writer))
-    return Recalling(one.sizing, one.lanes, folds, forms, on_prefix=on_prefix)
+    hearsay = Hearsay(one.writer, ttl=lambda: MONTH)
+    return Recalling(one.sizing, one.lanes, hearsay, folds, forms, on_prefix=on_prefix)
 
 
 async def recalled(one: Desk, store: Store, *texts: str, mode: str = "compress") -> bool:
@@ -52,7 +54,7 @@ async def recalled(one: Desk, store: Store, *texts: str, mode: str = "compress")
     split = await one.sizing.split(ALICE, chat)
     assert split is not None
     told = await one.histories.told(ALICE, split.parts)
-    return await room(one, store).recall(ALICE, chat, split, told, mode)
+    return await room(one, store).recall(ALICE, called("c"), chat, split, told, mode)
 
 
 async def test_all_that_a_conversation_of_others_may_need_is_asked_for_in_one_trip() -> None:
@@ -71,7 +73,7 @@ async def test_a_conversation_that_goes_on_here_asks_for_the_counts_of_what_is_n
         assert request.line is not None
         assert request.found is not None
         lane = msgspec.structs.replace(request.found.lane, length=request.line.length)
-        one.lanes.keep(ALICE, request.line, lane)
+        one.lanes.keep(ALICE, request.conversation, request.line, lane)
         store.trips.clear()
         await recalled(one, store, *LONG, "answer", "and a question")
         assert len(store.trips) == 1

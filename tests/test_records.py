@@ -16,7 +16,7 @@ from proxy.ports import Space
 from proxy.records import PAGE, Records, Spoken, Tip
 from proxy.store.memory import MemoryStore
 from tests.counting.peers import ALICE, BOB, message
-from tests.desk import Desk, desk, said
+from tests.desk import Desk, called, desk, said
 
 TTL = 1_000.0
 
@@ -54,7 +54,7 @@ class Archive:
         found = await self.desk.find(line, conversation, tenant)
         lane = msgspec.structs.replace(found.lane, conversation=conversation)
         lane = self.records.file(tenant, line, lane, found.since)
-        self.desk.lanes.keep(tenant, line, lane)
+        self.desk.lanes.keep(tenant, called(conversation), line, lane)
         await self.records.name(tenant, line, lane)
         await self.desk.writer.drain(60)
         return Tip(lane.id, line.home + line.chain[-1], line.length, self.now[0])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from proxy.counting.anchors import Basis, Count
 from proxy.fold.assemble import sent
 from proxy.fold.plan import FoldPolicy, Keep, Make, Reuse
 from proxy.fold.record import Fold
@@ -194,6 +199,46 @@ async def test_what_cannot_be_written_into_the_clients_bytes_has_no_form() -> No
         weighing.add(fold)
         assert not await weighing.fits_with(fold)
         assert weighing.folds == []
+
+
+# A bill for the conversation scales what was never billed, and what is not known of it.
+
+
+async def of_a_form(*times: float, covers: int) -> list[Count]:
+    """What it is counted as, in a conversation that was billed so many times as high as it looked."""
+    counts = []
+    async with desk(window=100_000) as one:
+        request = await one.request([{"role": "system", "content": LONG}, *said(*[LONG] * 9)])
+        counted = request.sized.counted
+        for each in times:
+            billed = replace(
+                counted.count, tokens=round(each * counted.count.tokens), basis=Basis.ANCHORED, uncertainty=0
+            )
+            sized = replace(request.sized, counted=replace(counted, count=billed))
+            weighing = weigh(one, replace(request, sized=sized))
+            form = await weighing.form(fold_of(weighing.history, covers, told=5))
+            assert form is not None
+            counts.append(form.sized.counted.count)
+    return counts
+
+
+@given(
+    times=st.lists(st.floats(0.1, 5), min_size=2, max_size=5).map(sorted), covers=st.sampled_from([2, 6, 8])
+)
+def test_what_was_billed_higher_is_counted_higher_and_with_more_doubt(
+    times: list[float], covers: int
+) -> None:
+    for lower, higher in pairwise(asyncio.run(of_a_form(*times, covers=covers))):
+        assert 0 < lower.tokens <= lower.at_most
+        assert lower.tokens <= higher.tokens
+        assert lower.at_most <= higher.at_most
+
+
+async def test_a_form_may_be_off_by_as_much_more_as_it_costs_more() -> None:
+    lower, usual, higher = await of_a_form(0.7, 1.0, 1.6, covers=4)
+    assert lower.uncertainty < 0.8 * usual.uncertainty
+    assert higher.uncertainty > 1.5 * usual.uncertainty
+    assert higher.at_most - usual.at_most > 1.1 * (higher.tokens - usual.tokens)
 
 
 # A model of its own mind.

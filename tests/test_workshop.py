@@ -27,7 +27,7 @@ from proxy.summarizer import TOO_LONG, Summarizer, SummaryFailed, SummaryRefused
 from proxy.tasks import Tasks
 from proxy.tidings import Reason, Tidings
 from proxy.usage import Usage
-from proxy.workshop import Order, Workshop
+from proxy.workshop import Order, Work, Workshop
 from tests.test_making import BESIDE, SHORT, Writing, job, prefix_of, talk, turn, words
 
 ALICE, BOB = b"a" * 16, b"b" * 16
@@ -194,8 +194,8 @@ async def test_what_is_being_made_of_a_history_is_known_until_it_is_made() -> No
     async with shop(model) as one:
         assert one.workshop.running(ALICE, talk(8)) is None
         task = one.workshop.begin(order())
-        assert one.workshop.running(ALICE, talk(8)) is task
-        assert one.workshop.running(ALICE, talk(60)) is task
+        assert one.workshop.running(ALICE, talk(8)) == Work(order().job.prefix_value, task)
+        assert one.workshop.running(ALICE, talk(60)) == Work(order().job.prefix_value, task)
         assert one.workshop.running(ALICE, talk(5)) is None
         assert one.workshop.running(BOB, talk(8)) is None
         model.may_answer.set()
@@ -443,7 +443,7 @@ async def test_a_fold_on_a_prefix_is_for_those_with_the_same_instructions() -> N
     async with shop(Particular()) as one:
         wanted = on_prefix()
         history, task = wanted.job.history, one.workshop.begin(wanted)
-        assert one.workshop.running(ALICE, history, BESIDE) is task
+        assert one.workshop.running(ALICE, history, BESIDE) == Work(wanted.job.prefix_value, task)
         assert one.workshop.running(ALICE, history, b"others") is None
         assert one.workshop.running(ALICE, history) is None
         assert await one.folds.known(ALICE, history, BESIDE) == []

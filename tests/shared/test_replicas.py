@@ -7,10 +7,12 @@ import json
 
 import pytest
 
-from tests.folding.agent import Agent, prose
+from tests.folding.agent import MODEL, Agent, prose, small
+from tests.folding.several import several, trimmed, window_for
+from tests.folding.trimmers import CLIENTS, Client, newest
 from tests.shared.replicas import SYSTEM, Replicas, Wire, replicas, wire
 from tests.simulator.talk import Message, assistant, calls, result, user
-from tests.store.servers import Server, Servers
+from tests.store.servers import PATIENCE, Server, Servers
 
 TURNS = 40
 
@@ -135,3 +137,31 @@ async def test_callers_of_two_replicas_find_nothing_of_each_other(servers: Serve
         assert answer.status == 200
         assert answer.fold not in {each.fold for each in mine.answers}
         assert len(on.upstream.summary_calls()) > summaries
+
+
+@pytest.mark.parametrize("kind", ["valkey", "cluster"])
+async def test_who_trims_its_history_costs_two_summaries_wherever_it_asks(
+    servers: Servers, kind: str
+) -> None:
+    client, url = CLIENTS["the first and a few, from the beginning"], servers.empty(kind)
+    async with several(await window_for(client, "over"), url, url, store_time_limit=PATIENCE) as on:
+        assert await trimmed(on, client, {}) <= 2
+
+
+async def test_a_trimmed_history_asks_the_store_once(valkey: Server) -> None:
+    """Longer ones too, of which not all is asked for at once."""
+    long = Client(newest(101), words=100, before=60)
+    window = await window_for(long, "hard")
+    async with (
+        wire(valkey.port) as one,
+        wire(valkey.port) as other,
+        replicas(one.url, other.url, config=small(window), models={MODEL: {"window": window}}) as on,
+    ):
+        asked = []
+        for number, messages in enumerate(long.requests[:16]):
+            agent = on.agent(*messages, at=number % 2, options={"max_tokens": 100})
+            asked.append(await questions_before_the_upstream(on, agent, (one, other)[number % 2]))
+            await on.settled()
+        # Until its folds have come to nothing older ones are looked for.
+        assert max(asked[3:]) <= 1, asked
+        assert len(on.upstream.summary_calls()) <= 2
