@@ -28,6 +28,7 @@ SecretOf = Literal["settings", "store"]
 
 _PATIENCE = 10.0  # seconds for one question: nobody's request is waiting for it
 _STDIO = "-"
+_SET_THE_KEYS = "the store is encrypted: set encryption.keys to its keys"
 # Claims are not told, and of the server's own there is the secret alone.
 _KINDS = [space.value for space in Space if space not in (Space.CLAIMS, Space.SERVER)]
 
@@ -168,10 +169,15 @@ async def _exported(settings: Settings, out: IO[bytes], *, opened: bool, secret_
 
 
 async def _imported(settings: Settings, source: IO[bytes]) -> Moved:
+    from proxy.store import mark
     from proxy.store.moving import Moved, imported
 
     moved, keyring = Moved(), _keyring(settings)
     async with _opened(settings, begins=True) as (_, inner):
+        if keyring is not None:
+            await mark.put_sign(inner)
+        elif await mark.has_sign(inner):
+            raise click.ClickException(_SET_THE_KEYS)
         await imported(source, _sealed(inner, keyring), _said(settings), moved, keyring=keyring)
     return moved
 
@@ -202,13 +208,13 @@ async def _secret_for(settings: Settings, inner: Store, secret_of: SecretOf | No
 
 
 async def _secret_in(settings: Settings, inner: Store) -> bytes | None:
-    from proxy.store.keyring import is_sealed
-    from proxy.store.moving import SECRET
+    from proxy.store.mark import is_sealed
+    from proxy.store.slots import SECRET
 
     tenant, space, key = SECRET
     found = (await _sealed(inner, _keyring(settings)).get(tenant, space, [key])).get(key)
     if found is not None and is_sealed(found):
-        raise click.ClickException("the store is encrypted: set encryption.keys to its keys")
+        raise click.ClickException(_SET_THE_KEYS)
     return found
 
 

@@ -16,12 +16,11 @@ from typing import Literal
 
 import msgspec
 
-from proxy.ports import NOBODY, Space, Store
+from proxy.ports import Space, Store
 from proxy.store.entries import Entry, Listed
-from proxy.store.keyring import Keyring, is_sealed
-from proxy.store.slots import Slot
-
-SECRET = Slot(NOBODY, Space.SERVER, b"secret")
+from proxy.store.keyring import Keyring
+from proxy.store.mark import is_sealed
+from proxy.store.slots import SECRET
 
 _FORMAT, _VERSION = "tailfold store", 1
 # Of the server's own only the secret is moved; the rest is of the moment, as claims are.

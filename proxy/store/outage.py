@@ -8,7 +8,9 @@ from typing import Literal
 
 from proxy.ports import StoreUnavailable
 
-Reason = Literal["locked", "full", "readonly", "corrupt", "newer", "loading", "refused", "unavailable"]
+Reason = Literal[
+    "locked", "full", "readonly", "corrupt", "newer", "loading", "refused", "sealed", "unavailable"
+]
 
 
 class Outage(StoreUnavailable):

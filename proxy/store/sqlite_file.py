@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.store.outage import Outage, outage_from
+from proxy.store.slots import Slot
 
 # One entry per version of the schema, each a few statements. Entries are only ever added.
 MIGRATIONS: Sequence[Sequence[str]] = (
@@ -56,6 +57,7 @@ TODAYS_VERSION = len(MIGRATIONS)
 
 _SIDECARS = ("-wal", "-shm")
 _PAGE = 4096
+_VALUE = "SELECT value FROM facts WHERE tenant = ? AND space = ? AND key = ?"
 
 FileId = tuple[int, int]
 
@@ -123,11 +125,25 @@ def version_of(path: Path) -> int | None:
     with _told_as_outage():
         if not path.exists():
             return None
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.2)) as reader:
-            reader.execute("PRAGMA query_only = 1")
+        with closing(_looking_into(path)) as reader:
             version: int = reader.execute("PRAGMA user_version").fetchone()[0]
             reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return version
+
+
+def values_in(path: Path, slots: Sequence[Slot]) -> list[bytes]:
+    """What a file has there, if it is one that we understand. Nothing is made, mended or migrated."""
+    if (version_of(path) or 0) not in range(1, TODAYS_VERSION + 1):
+        return []
+    with _told_as_outage(), closing(_looking_into(path)) as reader:
+        rows = [row for slot in slots for row in reader.execute(_VALUE, slot)]
+    return [bytes(value) for (value,) in rows]
+
+
+def _looking_into(path: Path) -> sqlite3.Connection:
+    reader = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.2)
+    reader.execute("PRAGMA query_only = 1")
+    return reader
 
 
 def set_aside(path: Path, file_id: FileId | None) -> Path | None:

@@ -17,9 +17,10 @@ from proxy.ports import HOME_SIZE, NOBODY, Space
 from proxy.settings.redis_address import address_in
 from proxy.store.entries import Entry
 from proxy.store.keyring import Keyring
-from proxy.store.moving import SECRET, Moved, NotMovable, exported, imported
+from proxy.store.moving import Moved, NotMovable, exported, imported
 from proxy.store.redis import RedisStore
 from proxy.store.sealed import SealedStore
+from proxy.store.slots import SECRET
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 from tests.store.doubles import PATIENCE, Clock

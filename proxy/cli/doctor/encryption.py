@@ -13,10 +13,10 @@ from proxy.ports import Space, Store, StoreUnavailable
 from proxy.settings import Settings
 from proxy.store import open_primary, sqlite_path
 from proxy.store.entries import Entry, Listed
-from proxy.store.keyring import Keyring, Unreadable, is_sealed
-from proxy.store.moving import SECRET
+from proxy.store.keyring import Keyring, Unreadable
+from proxy.store.mark import is_sealed
 from proxy.store.sealed import SealedStore
-from proxy.store.slots import Slot
+from proxy.store.slots import SECRET, Slot
 from proxy.tasks import Tasks
 
 _NAME = "encryption"

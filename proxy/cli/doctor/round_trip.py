@@ -35,6 +35,7 @@ _HINTS: dict[Reason, str] = {
     "readonly": "let this user write there; of several servers, name the master",
     "corrupt": "keep the file for somebody to look at, and begin a new one",
     "newer": "run the newer Tailfold, or give this one a store of its own",
+    "sealed": "give encryption.keys as before",
     "loading": "the server reads its data: wait until it is done",
     "unavailable": "is the address in store right, and may this user use what is there?",
 }
