@@ -327,6 +327,16 @@ def test_a_wrong_store_is_refused_without_repeating_it(url: str) -> None:
     assert "s3cret" not in problem
 
 
+@pytest.mark.parametrize("name", ["absent.pem", "empty.pem"])
+def test_a_file_of_authorities_that_cannot_be_read_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty.pem").touch()
+    problem = only_problem(
+        TAILFOLD_STORE=f"rediss://:s3cret@h/0?ca={tmp_path}/{name}", TAILFOLD_SECRET="s" * 32
+    )
+    assert problem.startswith("environment TAILFOLD_STORE: names a file behind ca= that has no certificates")
+    assert "s3cret" not in problem
+
+
 def test_the_default_store_is_a_file_in_the_users_state_folder() -> None:
     assert Settings().store is None
     assert Settings().store_url.startswith("sqlite:////")

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
 from proxy.packages import STORES, brought_along
-from proxy.settings.redis_address import address_in
+from proxy.settings.redis_address import Address, address_in
 
 STORE_SCHEMES = ("memory", "sqlite", "redis", "rediss", "redis+sentinel", "redis+cluster")
 
@@ -83,8 +83,18 @@ def valid_store(url: str | None) -> str | None:
     if "redis" in parts.scheme and not parts.netloc.rpartition("@")[2]:
         raise ValueError(f"should name a host, as in {parts.scheme}://localhost:6379")
     if "redis" in parts.scheme:
-        address_in(url.strip())  # says what is wrong with it
+        _with_authorities(address_in(url.strip()))
     return url.strip()
+
+
+def _with_authorities(address: Address) -> None:
+    if address.tls and address.ca is not None:
+        import ssl  # takes a while that others need not wait for
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(address.ca)
+        except OSError:
+            raise ValueError("names a file behind ca= that has no certificates that can be read") from None
 
 
 def _brought_by_one_package(scheme: str) -> None:

@@ -14,11 +14,12 @@ Reason = Literal[
 
 
 class Outage(StoreUnavailable):
-    """The message is for the log: it names the problem, never a key or a value."""
+    """The message is for the log: it names the problem, never a key or a value. The hint says what to do."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: Reason, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.hint = hint
 
 
 _SQLITE: dict[int, Reason] = {
