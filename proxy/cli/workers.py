@@ -50,8 +50,8 @@ def serve_with_workers(settings: Settings) -> int:
     logs.configure(settings.log.level, settings.log.format)
     if settings.store_url.startswith("memory://"):
         log.warning(
-            "with memory:// workers share nothing: each makes folds of its own, and a conversation changes with "
-            "the worker that gets it; a file would be shared",
+            "with memory:// workers share nothing: each makes folds of its own, and a conversation "
+            "changes with the worker that gets it; a file would be shared",
             workers=settings.workers,
         )
     with (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -15,8 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from proxy.store.outage import Outage, outage_from
 from proxy.store.slots import Slot
+
+log = structlog.get_logger("tailfold")
 
 # One entry per version of the schema, each a few statements. Entries are only ever added.
 MIGRATIONS: Sequence[Sequence[str]] = (
@@ -57,6 +62,7 @@ TODAYS_VERSION = len(MIGRATIONS)
 
 _SIDECARS = ("-wal", "-shm")
 _PAGE = 4096
+_OTHERS = 0o077  # the rights of group and others
 _VALUE = "SELECT value FROM facts WHERE tenant = ? AND space = ? AND key = ?"
 
 FileId = tuple[int, int]
@@ -192,6 +198,7 @@ def _opened(path: Path, options: FileOptions) -> Database:
         except BaseException:
             database.close()
             raise
+        _keep_to_ourselves(path)
         return database
 
 
@@ -206,6 +213,37 @@ def _make_private(path: Path) -> None:
         path.chmod(0o600)
     finally:
         os.close(handle)
+
+
+def _keep_to_ourselves(path: Path) -> None:
+    """A file that was copied or restored may have come with other rights than ours are made with."""
+    if sys.platform == "win32":
+        return
+    exposed = [each for each in _parts_of(path) if each.exists() and each.stat().st_mode & _OTHERS]
+    if not exposed:
+        return
+    try:
+        for each in exposed:
+            _take_from_others(each)
+    except OSError:
+        log.warning("other users of this machine can read the store's file: chmod 600", file=path.name)
+    else:
+        log.warning(
+            "other users of this machine could read the store's file; it is its owner's alone now",
+            file=path.name,
+        )
+
+
+def _take_from_others(path: Path) -> None:
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        raise PermissionError  # root could, but whose it is may mean to share it
+    path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+
+
+def _parts_of(path: Path) -> list[Path]:
+    """The file last: a -wal that stayed behind would be read into one that takes its place."""
+    return [Path(f"{path}{suffix}") for suffix in (*_SIDECARS, "")]
 
 
 def _writable(path: Path) -> bool:
@@ -241,10 +279,9 @@ def _migrate(database: Database, version: int, migrations: Sequence[Sequence[str
 def _renamed(path: Path) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     target = path.with_name(f"{path.name}.corrupt-{stamp}")
-    # The file last: a -wal that stayed behind would be read into the fresh one.
-    for sidecar in (*_SIDECARS, ""):
+    for part, aside in zip(_parts_of(path), _parts_of(target), strict=True):
         try:
-            Path(f"{path}{sidecar}").rename(f"{target}{sidecar}")
+            part.rename(aside)
         except FileNotFoundError:
             pass  # a file that was closed in order has no sidecars
     return target
