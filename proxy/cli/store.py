@@ -183,11 +183,15 @@ async def _imported(settings: Settings, source: IO[bytes]) -> Moved:
 
     moved, keyring = Moved(), _keyring(settings)
     async with _opened(settings, begins=True) as (_, inner):
-        if keyring is not None:
-            await mark.put_sign(inner)
-        elif await mark.has_sign(inner):
+        if keyring is None and await mark.has_sign(inner):
             raise click.ClickException(_SET_THE_KEYS)
-        await imported(source, _sealed(inner, keyring), _said(settings), moved, keyring=keyring)
+        try:
+            await imported(source, _sealed(inner, keyring), _said(settings), moved, keyring=keyring)
+        finally:
+            if (
+                keyring is not None and moved.entries
+            ):  # of an import that is broken off there is something too
+                await mark.put_sign(inner)
     return moved
 
 

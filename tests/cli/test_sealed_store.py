@@ -73,6 +73,23 @@ def test_nothing_is_imported_in_clear_beside_it(
     assert content(tmp_path, valkey) == before
 
 
+def test_a_store_into_which_sealed_values_were_imported_is_one_and_after_a_refused_import_it_is_not(
+    tmp_path: Path,
+) -> None:
+    with serving("--store", "sqlite:///plain.db", home=tmp_path) as proxy:
+        proxy.end()
+    export = ("store", "export", "--store", "sqlite:///plain.db", "plain.jsonl")
+    assert tailfold(*export, home=tmp_path).returncode == 0
+    into = ("store", "import", "--store", FILE, "plain.jsonl")
+    other = {"TAILFOLD_SECRET": "another secret that is long enough"}
+    assert tailfold(*into, home=tmp_path, env=KEYS | other).returncode == 1
+    with serving("--store", FILE, home=tmp_path, env=other) as proxy:
+        assert proxy.end() == 0
+    (tmp_path / "state.db").unlink()
+    assert tailfold(*into, home=tmp_path, env=KEYS).returncode == 0
+    assert tailfold("serve", "--port", "0", "--store", FILE, home=tmp_path).returncode == 2
+
+
 def test_with_its_keys_and_after_it_was_cleared_out_it_starts(
     encrypted: tuple[str, dict[str, str]], tmp_path: Path
 ) -> None:
