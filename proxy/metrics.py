@@ -21,6 +21,7 @@ _RATIOS = (1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 50, 100)
 _COUNTING = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _STORE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
 TOKEN_KINDS = ("uncached", "cache_read", "output")
+SUMMARY_TOKEN_KINDS = ("input", "cache_read", "output")  # what was read from a cache is part of the input
 
 
 class Metrics:
@@ -231,9 +232,10 @@ class Metrics:
         if not well:
             self._summary_failures.labels(result).inc()
         if usage is not None:
-            self._summary_tokens.labels("input").inc(usage.prompt)
-            self._summary_tokens.labels("cache_read").inc(usage.cached)  # of the input
-            self._summary_tokens.labels("output").inc(usage.completion)
+            for kind, tokens in zip(
+                SUMMARY_TOKEN_KINDS, (usage.prompt, usage.cached, usage.completion), strict=True
+            ):
+                self._summary_tokens.labels(kind).inc(tokens)
 
     def overflowed(self) -> None:
         self._overflows.inc()

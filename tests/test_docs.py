@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +15,7 @@ from proxy.counting.anchors import Basis
 from proxy.exchange import Route, Stage
 from proxy.fold.record import Kind
 from proxy.fold.wording import STYLES, Rejection
-from proxy.metrics import Metrics
+from proxy.metrics import SUMMARY_TOKEN_KINDS, TOKEN_KINDS, Metrics
 from proxy.store.outage import Reason
 from proxy.tidings import Reason as Trigger
 from proxy.web import wishes
@@ -50,6 +52,35 @@ def test_every_error_is_documented_with_its_status(error: type[errors.TailfoldEr
 @pytest.mark.parametrize("metric", [family.name for family in Metrics().registry.collect()])
 def test_every_metric_is_documented(metric: str) -> None:
     assert f"| `{metric}` |" in METRICS or f"| `{metric}_total` |" in METRICS
+
+
+@pytest.mark.parametrize(
+    ("metric", "label", "values"),
+    [
+        ("requests_total", "route", Route),
+        ("overhead_seconds_total", "stage", Stage),
+        ("upstream_tokens_total", "kind", TOKEN_KINDS),
+        ("summary_tokens_total", "kind", SUMMARY_TOKEN_KINDS),
+        ("estimate_error_ratio", "basis", Basis),
+        ("context_utilization_ratio", "origin", Origin),
+        ("actions_total", "action", Action),
+        ("folds_total", "strategy", Kind),
+        ("folds_total", "trigger", get_args(Trigger) or Trigger),
+        ("store_outages_total", "reason", get_args(Reason)),
+    ],
+)
+def test_a_metrics_label_is_documented_with_its_values_and_no_others(
+    metric: str, label: str, values: Iterable[str]
+) -> None:
+    [row] = [line for line in METRICS.splitlines() if line.startswith(f"| `tailfold_{metric}` |")]
+    [said] = re.findall(rf"`{label}` \(([^)]*)\)", row)
+    assert set(re.findall(r"`([^`]+)`", said)) == {str(value) for value in values}
+
+
+def test_what_is_part_of_another_kind_is_not_added_to_it_in_a_query() -> None:
+    queries = [line for line in METRICS.splitlines() if "rate(tailfold_summary_tokens_total" in line]
+    assert queries
+    assert all('tailfold_summary_tokens_total{kind=~"input|output"}' in query for query in queries)
 
 
 @pytest.mark.parametrize("label", [*Route, *Stage])

@@ -36,6 +36,7 @@ from proxy.settings import (
     revealed,
     values_of,
 )
+from proxy.settings.redis_address import address_in
 from proxy.settings.sections import ImageRule
 from proxy.settings.values import retained_tokens
 
@@ -319,11 +320,43 @@ def test_a_shared_store_needs_a_secret_and_says_how_to_make_one(scheme: str) -> 
         "redis://:s3cret@",
         "s3cret",
         "redis:s3cret",
+        "memory://s3cret",
+        "memory:///s3cret",
+        "memory://?s3cret",
     ],
 )
 def test_a_wrong_store_is_refused_without_repeating_it(url: str) -> None:
     problem = only_problem(TAILFOLD_STORE=url)
     assert problem.startswith("environment TAILFOLD_STORE: should ")
+    assert "s3cret" not in problem
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+sentinel", "redis+cluster"])
+@pytest.mark.parametrize("password", ["s3/cret", "s3?cret", "s3#cret", "s3[cret", "s3]cret/"])
+def test_a_password_that_should_be_escaped_is_understood_or_it_is_told_how_and_never_repeated(
+    scheme: str, password: str
+) -> None:
+    path = "/main" if scheme == "redis+sentinel" else "/0"
+    url = f"{scheme}://user:{password}@host:6379{path}"
+    try:
+        load({}, {"TAILFOLD_STORE": url, "TAILFOLD_SECRET": "s" * 32})
+    except SettingsError as refused:
+        [problem] = refused.problems
+        assert "%3F" in problem
+        assert "s3" not in problem
+        assert "cret" not in problem
+    else:
+        assert "+" in scheme
+        assert address_in(url).password == password
+
+
+@pytest.mark.parametrize("name", ["absent.pem", "empty.pem"])
+def test_a_file_of_authorities_that_cannot_be_read_is_refused_at_the_start(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty.pem").touch()
+    problem = only_problem(
+        TAILFOLD_STORE=f"rediss://:s3cret@h/0?ca={tmp_path}/{name}", TAILFOLD_SECRET="s" * 32
+    )
+    assert problem.startswith("environment TAILFOLD_STORE: names a file behind ca= that has no certificates")
     assert "s3cret" not in problem
 
 

@@ -22,6 +22,7 @@ from proxy.cli.client_environment import CLIENT_URL_VARIABLES, client_environmen
 from proxy.cli.commands import CANNOT_RUN, COMMAND_NOT_FOUND, run_command
 from proxy.cli.options import takes_settings
 from proxy.cli.processes import ProxyFailed, ProxyProcess
+from proxy.cli.sealed_store import refuse_without_its_keys
 from proxy.config_files import single_layer
 from proxy.settings import Loaded, Settings, load, state_dir
 
@@ -142,6 +143,7 @@ def _base_url(choice: Found | Own) -> Iterator[str]:
         case Found(url):
             yield f"{url}/v1"
         case Own(settings):
+            refuse_without_its_keys(settings)
             with _own_proxy(settings) as url:
                 yield f"{url}/v1"
 

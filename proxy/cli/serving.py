@@ -11,6 +11,7 @@ import click
 from proxy.cli import addresses, banner
 from proxy.cli.event_loop import serve_on
 from proxy.cli.options import takes_settings
+from proxy.cli.sealed_store import refuse_without_its_keys
 from proxy.settings import Settings, load
 
 
@@ -34,6 +35,7 @@ def serve(flags: dict[str, Any]) -> None:
       tailfold serve --config tailfold.yaml
     """
     settings = load(flags, os.environ).settings
+    refuse_without_its_keys(settings)
     if settings.workers > 1:
         from proxy.cli.workers import serve_with_workers
 

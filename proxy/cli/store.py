@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from proxy.cli.exported_file import written_to
 from proxy.cli.options import takes_settings
 from proxy.cli.tables import aligned
 from proxy.ports import Space, Store, StoreUnavailable
@@ -27,9 +26,13 @@ T = TypeVar("T")
 SecretOf = Literal["settings", "store"]
 
 _PATIENCE = 10.0  # seconds for one question: nobody's request is waiting for it
-_STDIO = "-"
+_SET_THE_KEYS = "the store is encrypted: set encryption.keys to its keys"
 # Claims are not told, and of the server's own there is the secret alone.
 _KINDS = [space.value for space in Space if space not in (Space.CLAIMS, Space.SERVER)]
+
+_incomplete = click.option(
+    "--incomplete", is_flag=True, help="Leaving values out is fine: exit with 0 all the same."
+)
 
 
 @click.group()
@@ -61,35 +64,42 @@ def stats(flags: dict[str, Any], as_json: bool) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option("--open", "opened", is_flag=True, help="Do not encrypt, though encryption.keys are set.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
+@_incomplete
 @click.option(
     "--secret-of",
     type=click.Choice(["settings", "store"]),
     help="Which secret callers are named by, where the settings have another one than the store.",
 )
 @takes_settings("store")
-def export(flags: dict[str, Any], file: str, opened: bool, force: bool, secret_of: SecretOf | None) -> None:
+def export(
+    flags: dict[str, Any], file: str, opened: bool, force: bool, incomplete: bool, secret_of: SecretOf | None
+) -> None:
     """Write all that is kept into FILE, or to standard output for -.
 
     The file holds conversations and the server's secret. Only its owner can read it, and with encryption.keys
     it is encrypted like the store. The store may be in use meanwhile.
 
+    Where values cannot be decrypted the rest is written, and the exit code is 1.
+
     \b
     Example:
       tailfold store export --store sqlite:////var/lib/tailfold/tailfold.db tailfold.jsonl
     """
-    with _written_to(file, replacing=force) as out:
+    with written_to(file, replacing=force) as out:
         moved = _run(_exported(_settings(flags), out, opened=opened, secret_of=secret_of))
-    _tell(moved, "exported")
+    _told(moved, "exported", incomplete=incomplete)
 
 
 @store.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@_incomplete
 @takes_settings("store")
-def import_(flags: dict[str, Any], file: str) -> None:
+def import_(flags: dict[str, Any], file: str, incomplete: bool) -> None:
     """Put what FILE holds into the store, or standard input for -.
 
     What is there already stays as it is; so an import that was broken off can be made again. The callers'
-    names come along only where the server's secret is the same.
+    names come along only where the server's secret is the same. Where values of an encrypted file cannot be
+    decrypted the rest is put there, and the exit code is 1.
 
     \b
     Examples:
@@ -98,7 +108,7 @@ def import_(flags: dict[str, Any], file: str) -> None:
     """
     with click.open_file(file, "rb") as source:
         moved = _run(_imported(_settings(flags), source))
-    _tell(moved, "imported")
+    _told(moved, "imported", incomplete=incomplete)
 
 
 @store.command()
@@ -168,11 +178,20 @@ async def _exported(settings: Settings, out: IO[bytes], *, opened: bool, secret_
 
 
 async def _imported(settings: Settings, source: IO[bytes]) -> Moved:
+    from proxy.store import mark
     from proxy.store.moving import Moved, imported
 
     moved, keyring = Moved(), _keyring(settings)
     async with _opened(settings, begins=True) as (_, inner):
-        await imported(source, _sealed(inner, keyring), _said(settings), moved, keyring=keyring)
+        if keyring is None and await mark.has_sign(inner):
+            raise click.ClickException(_SET_THE_KEYS)
+        try:
+            await imported(source, _sealed(inner, keyring), _said(settings), moved, keyring=keyring)
+        finally:
+            if (
+                keyring is not None and moved.entries
+            ):  # of an import that is broken off there is something too
+                await mark.put_sign(inner)
     return moved
 
 
@@ -202,13 +221,13 @@ async def _secret_for(settings: Settings, inner: Store, secret_of: SecretOf | No
 
 
 async def _secret_in(settings: Settings, inner: Store) -> bytes | None:
-    from proxy.store.keyring import is_sealed
-    from proxy.store.moving import SECRET
+    from proxy.store.mark import is_sealed
+    from proxy.store.slots import SECRET
 
     tenant, space, key = SECRET
     found = (await _sealed(inner, _keyring(settings)).get(tenant, space, [key])).get(key)
     if found is not None and is_sealed(found):
-        raise click.ClickException("the store is encrypted: set encryption.keys to its keys")
+        raise click.ClickException(_SET_THE_KEYS)
     return found
 
 
@@ -273,34 +292,22 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise click.ClickException(f"the store cannot be used: {problem}") from None
 
 
-@contextmanager
-def _written_to(file: str, *, replacing: bool) -> Iterator[IO[bytes]]:
-    """A file is there when it is whole, and for its owner alone from the first byte on."""
-    if file == _STDIO:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    path, draft = Path(file), Path(f"{file}.part")
-    if path.exists() and not replacing:
-        raise click.ClickException(f"{file} is there already; --force replaces it")
-    try:
-        draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-            yield out
-        draft.replace(path)
-    except OSError as problem:
-        raise click.ClickException(f"cannot write {file}: {problem.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+def _told(moved: Moved, done: str, *, incomplete: bool) -> None:
+    """Who goes on to remove what was moved must hear of what was not: by the exit code too."""
+    from proxy.store.keyring import Unreadable
 
-
-def _tell(moved: Moved, done: str) -> None:
-    click.echo(f"{done} {moved.entries:,} values", err=True)
-    notes = {
-        "could not be decrypted and were left out": moved.unreadable,
-        "differ from what is in the store, which was kept": moved.kept,
-        "had expired": moved.expired,
+    reasons = {
+        Unreadable.PLAIN: "they are in clear, from before the store was encrypted",
+        Unreadable.DAMAGED: "they were changed, or belong to another place",
+        Unreadable.FOREIGN: "they cannot be decrypted: their key is not in encryption.keys, or a newer "
+        "Tailfold has encrypted them",
     }
-    for note, number in notes.items():
-        if number:
-            click.echo(f"{number:,} {note}", err=True)
+    click.echo(f"{done} {moved.entries:,} values", err=True)
+    for why, number in moved.left_out.items():
+        click.echo(f"{number:,} were left out: {reasons[why]}", err=True)
+    if moved.kept:
+        click.echo(f"{moved.kept:,} differ from what is in the store, which was kept", err=True)
+    if moved.expired:
+        click.echo(f"{moved.expired:,} had expired", err=True)
+    if moved.left_out and not incomplete:
+        raise click.ClickException("not all values could be taken along; --incomplete says that this is fine")

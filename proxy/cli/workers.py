@@ -48,6 +48,12 @@ class Restarts:
 def serve_with_workers(settings: Settings) -> int:
     """Serve until a signal says stop; the exit code."""
     logs.configure(settings.log.level, settings.log.format)
+    if settings.store_url.startswith("memory://"):
+        log.warning(
+            "with memory:// workers share nothing: each makes folds of its own, and a conversation "
+            "changes with the worker that gets it; a file would be shared",
+            workers=settings.workers,
+        )
     with (
         closing(addresses.reserved_socket(settings.host, settings.port)) as reserved,
         tempfile.TemporaryDirectory(prefix="tailfold-metrics-", ignore_cleanup_errors=True) as metrics_dir,

@@ -94,7 +94,9 @@ def _parameters(query: str) -> dict[str, str]:
     try:
         said = parse_qs(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=16)
     except ValueError:
-        raise NotAnAddress("what stands behind the ? should be name=value, joined by &") from None
+        raise NotAnAddress(
+            "what stands behind the ? should be name=value, joined by &; a ? in a password is written %3F"
+        ) from None
     if said.keys() - _KNOWN:
         # Not repeated: behind the ? of a password stands the rest of it.
         raise NotAnAddress(

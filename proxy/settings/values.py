@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
 from proxy.packages import STORES, brought_along
-from proxy.settings.redis_address import address_in
+from proxy.settings.redis_address import Address, address_in
 
 STORE_SCHEMES = ("memory", "sqlite", "redis", "rediss", "redis+sentinel", "redis+cluster")
 
@@ -59,6 +59,9 @@ def valid_upstream(url: str) -> str:
     return url.rstrip("/")
 
 
+_ESCAPES = "; in user and password / ? # % @ [ and ] are written %2F %3F %23 %25 %40 %5B and %5D"
+
+
 def _split(url: str) -> SplitResult:
     """The URL's parts; the standard library's own complaints quote the URL and with it a password."""
     try:
@@ -66,7 +69,8 @@ def _split(url: str) -> SplitResult:
         if parts.scheme in ("http", "https", "redis", "rediss"):
             _ = parts.port
     except ValueError:
-        raise ValueError("is not a valid URL") from None
+        hint = _ESCAPES if "redis" in url.partition("://")[0] else ""
+        raise ValueError(f"is not a valid URL{hint}") from None
     return parts
 
 
@@ -78,13 +82,25 @@ def valid_store(url: str | None) -> str | None:
         raise ValueError(f"should begin with one of {_schemes()}")
     if parts.scheme not in STORE_SCHEMES:
         _brought_by_one_package(parts.scheme)
+    if parts.scheme == "memory" and url.strip() != "memory://":
+        raise ValueError("should be memory:// with nothing behind it")
     if parts.scheme == "sqlite" and (parts.netloc or len(parts.path) < 2):
         raise ValueError("should be sqlite:///relative/path.db or sqlite:////absolute/path.db")
     if "redis" in parts.scheme and not parts.netloc.rpartition("@")[2]:
         raise ValueError(f"should name a host, as in {parts.scheme}://localhost:6379")
     if "redis" in parts.scheme:
-        address_in(url.strip())  # says what is wrong with it
+        _with_authorities(address_in(url.strip()))
     return url.strip()
+
+
+def _with_authorities(address: Address) -> None:
+    if address.tls and address.ca is not None:
+        import ssl  # takes a while that others need not wait for
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(address.ca)
+        except OSError:
+            raise ValueError("names a file behind ca= that has no certificates that can be read") from None
 
 
 def _brought_by_one_package(scheme: str) -> None:

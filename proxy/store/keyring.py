@@ -16,11 +16,11 @@ from enum import StrEnum
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from proxy.store.mark import MARK, is_sealed
 from proxy.store.slots import Slot
 
-# Neither MessagePack nor JSON begins with the mark: what was written before values were sealed is told apart.
-_MARK, _VERSION = 0xC1, 1
-_START = bytes((_MARK, _VERSION))
+_VERSION = 1
+_START = MARK + bytes((_VERSION,))
 _ID_AT = len(_START) + 1
 _NONCE, _TAG = 12, 16
 
@@ -61,10 +61,6 @@ class Keyring:
             return cipher.decrypt(sealed[nonce_at:value_at], sealed[value_at:], bound)
         except InvalidTag:
             return Unreadable.DAMAGED
-
-
-def is_sealed(value: bytes) -> bool:
-    return value[:1] == bytes((_MARK,))
 
 
 def _header(key_id: bytes) -> bytes:

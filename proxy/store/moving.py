@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
 import msgspec
 
-from proxy.ports import NOBODY, Space, Store
+from proxy.ports import Space, Store
 from proxy.store.entries import Entry, Listed
-from proxy.store.keyring import Keyring, is_sealed
-from proxy.store.slots import Slot
-
-SECRET = Slot(NOBODY, Space.SERVER, b"secret")
+from proxy.store.keyring import Keyring, Unreadable
+from proxy.store.mark import is_sealed
+from proxy.store.slots import SECRET
 
 _FORMAT, _VERSION = "tailfold store", 1
 # Of the server's own only the secret is moved; the rest is of the moment, as claims are.
@@ -57,7 +57,7 @@ class _End(msgspec.Struct, frozen=True, tag_field="is", tag="end"):
 @dataclass(slots=True)
 class Moved:
     entries: int = 0
-    unreadable: int = 0  # sealed under keys that are not at hand, or damaged
+    left_out: Counter[Unreadable] = field(default_factory=Counter)
     kept: int = 0  # another value was there already, and stays
     expired: int = 0
 
@@ -78,8 +78,9 @@ async def exported(
     async for entry in store.entries():
         if entry.space in _STAY:
             continue
-        if (readable := _opened(entry, keyring)) is None:
-            moved.unreadable += 1
+        readable = _opened(entry, keyring)
+        if isinstance(readable, Unreadable):
+            moved.left_out[readable] += 1
             continue
         yield _written(_line(readable, seal))
         moved.entries += 1
@@ -139,8 +140,9 @@ def _entries(lines: Iterable[bytes], keyring: Keyring | None, moved: Moved) -> I
                 raise NotMovable(f"the file says it has {line.entries:,} entries, and has {count:,}")
             return
         count += 1
-        if (entry := _opened(_entry(line), keyring if head.sealed else None)) is None:
-            moved.unreadable += 1
+        entry = _opened(_entry(line), keyring if head.sealed else None)
+        if isinstance(entry, Unreadable):
+            moved.left_out[entry] += 1
         else:
             yield entry
     raise NotMovable(f"the file ends after {count:,} entries and before its last line: it was cut off")
@@ -176,11 +178,11 @@ def _entry(line: _Line) -> Entry:
     return Entry(line.tenant, line.space, line.key, line.value, until)
 
 
-def _opened(entry: Entry, keyring: Keyring | None) -> Entry | None:
+def _opened(entry: Entry, keyring: Keyring | None) -> Entry | Unreadable:
     if keyring is None:
-        return None if is_sealed(entry.value) else entry
+        return Unreadable.FOREIGN if is_sealed(entry.value) else entry
     value = keyring.open(entry.slot, entry.value)
-    return entry._replace(value=value) if isinstance(value, bytes) else None
+    return entry._replace(value=value) if isinstance(value, bytes) else value
 
 
 def _written(struct: msgspec.Struct) -> bytes:

@@ -8,15 +8,18 @@ from typing import Literal
 
 from proxy.ports import StoreUnavailable
 
-Reason = Literal["locked", "full", "readonly", "corrupt", "newer", "loading", "refused", "unavailable"]
+Reason = Literal[
+    "locked", "full", "readonly", "corrupt", "newer", "loading", "refused", "sealed", "unavailable"
+]
 
 
 class Outage(StoreUnavailable):
-    """The message is for the log: it names the problem, never a key or a value."""
+    """The message is for the log: it names the problem, never a key or a value. The hint says what to do."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: Reason, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.hint = hint
 
 
 _SQLITE: dict[int, Reason] = {

@@ -86,4 +86,7 @@ def _read(ca: str) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(ca)
     except OSError:
-        raise Outage("refused", "the file that ca= names has no certificates that can be read") from None
+        hint = "is the file there, readable, and a PEM file?"
+        raise Outage(
+            "refused", "the file that ca= names has no certificates that can be read", hint
+        ) from None

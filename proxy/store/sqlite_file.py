@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -15,7 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from proxy.store.outage import Outage, outage_from
+from proxy.store.slots import Slot
+
+log = structlog.get_logger("tailfold")
 
 # One entry per version of the schema, each a few statements. Entries are only ever added.
 MIGRATIONS: Sequence[Sequence[str]] = (
@@ -56,6 +62,8 @@ TODAYS_VERSION = len(MIGRATIONS)
 
 _SIDECARS = ("-wal", "-shm")
 _PAGE = 4096
+_OTHERS = 0o077  # the rights of group and others
+_VALUE = "SELECT value FROM facts WHERE tenant = ? AND space = ? AND key = ?"
 
 FileId = tuple[int, int]
 
@@ -123,11 +131,25 @@ def version_of(path: Path) -> int | None:
     with _told_as_outage():
         if not path.exists():
             return None
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.2)) as reader:
-            reader.execute("PRAGMA query_only = 1")
+        with closing(_looking_into(path)) as reader:
             version: int = reader.execute("PRAGMA user_version").fetchone()[0]
             reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return version
+
+
+def values_in(path: Path, slots: Sequence[Slot]) -> list[bytes]:
+    """What a file has there, if it is one that we understand. Nothing is made, mended or migrated."""
+    if (version_of(path) or 0) not in range(1, TODAYS_VERSION + 1):
+        return []
+    with _told_as_outage(), closing(_looking_into(path)) as reader:
+        rows = [row for slot in slots for row in reader.execute(_VALUE, slot)]
+    return [bytes(value) for (value,) in rows]
+
+
+def _looking_into(path: Path) -> sqlite3.Connection:
+    reader = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.2)
+    reader.execute("PRAGMA query_only = 1")
+    return reader
 
 
 def set_aside(path: Path, file_id: FileId | None) -> Path | None:
@@ -176,6 +198,7 @@ def _opened(path: Path, options: FileOptions) -> Database:
         except BaseException:
             database.close()
             raise
+        _keep_to_ourselves(path)
         return database
 
 
@@ -190,6 +213,37 @@ def _make_private(path: Path) -> None:
         path.chmod(0o600)
     finally:
         os.close(handle)
+
+
+def _keep_to_ourselves(path: Path) -> None:
+    """A file that was copied or restored may have come with other rights than ours are made with."""
+    if sys.platform == "win32":
+        return
+    exposed = [each for each in _parts_of(path) if each.exists() and each.stat().st_mode & _OTHERS]
+    if not exposed:
+        return
+    try:
+        for each in exposed:
+            _take_from_others(each)
+    except OSError:
+        log.warning("other users of this machine can read the store's file: chmod 600", file=path.name)
+    else:
+        log.warning(
+            "other users of this machine could read the store's file; it is its owner's alone now",
+            file=path.name,
+        )
+
+
+def _take_from_others(path: Path) -> None:
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        raise PermissionError  # root could, but whose it is may mean to share it
+    path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+
+
+def _parts_of(path: Path) -> list[Path]:
+    """The file last: a -wal that stayed behind would be read into one that takes its place."""
+    return [Path(f"{path}{suffix}") for suffix in (*_SIDECARS, "")]
 
 
 def _writable(path: Path) -> bool:
@@ -225,10 +279,9 @@ def _migrate(database: Database, version: int, migrations: Sequence[Sequence[str
 def _renamed(path: Path) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     target = path.with_name(f"{path.name}.corrupt-{stamp}")
-    # The file last: a -wal that stayed behind would be read into the fresh one.
-    for sidecar in (*_SIDECARS, ""):
+    for part, aside in zip(_parts_of(path), _parts_of(target), strict=True):
         try:
-            Path(f"{path}{sidecar}").rename(f"{target}{sidecar}")
+            part.rename(aside)
         except FileNotFoundError:
             pass  # a file that was closed in order has no sidecars
     return target

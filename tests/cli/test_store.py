@@ -20,7 +20,16 @@ from tests.store.servers import Server, server
 
 FILE = "sqlite:///state.db"
 KEYS = f"k1:{base64.b64encode(b'1' * 32).decode()}"
+OTHER_KEYS = f"k2:{base64.b64encode(b'2' * 32).decode()}"
 CANARY = "canary-said-51c9"
+SECRET = "a secret that is long enough, for a test"
+IN_BASE64 = base64.b64encode(SECRET.encode()).decode()
+# As an export writes it; the first value is the secret.
+ONE_VALUE = f"""{{"is":"head","format":"tailfold store","version":1,"sealed":false}}
+{{"is":"entry","tenant":"","space":"server","key":"c2VjcmV0","value":"{IN_BASE64}","until":"for good"}}
+{{"is":"entry","tenant":"YWxpY2U=","space":"windows","key":"a2V5","value":"dmFsdWU=","until":"never"}}
+{{"is":"end","entries":2}}
+"""
 
 
 @pytest.fixture
@@ -154,6 +163,34 @@ def test_an_export_never_overwrites_unasked_and_leaves_no_half_of_a_file(
     told = refused("export", "--store", valkey.url, "new.jsonl", home=tmp_path, **secret)
     assert "the store cannot be used" in told
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("new")]
+
+
+@pytest.mark.parametrize(
+    ("keys_before", "keys_now", "why"),
+    [
+        (KEYS, None, "cannot be decrypted"),
+        (KEYS, OTHER_KEYS, "cannot be decrypted"),
+        (None, KEYS, "in clear"),
+    ],
+)
+def test_a_script_does_not_go_on_to_purge_what_could_not_be_exported(
+    tmp_path: Path, keys_before: str | None, keys_now: str | None, why: str
+) -> None:
+    secret = {"TAILFOLD_SECRET": SECRET}
+    before, now = (with_keys(each) | secret for each in (keys_before, keys_now))
+    (tmp_path / "one.jsonl").write_text(ONE_VALUE)
+    store("import", "--store", FILE, "one.jsonl", home=tmp_path, **before)
+    export = ("export", "--store", FILE, "x.jsonl", "--secret-of", "settings", "--force")
+    told = refused(*export, home=tmp_path, **now)
+    assert "exported 1 values\n1 were left out" in told
+    assert why in told
+    assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 3
+    store(*export, "--incomplete", home=tmp_path, **now)
+    store("export", "--store", FILE, "whole.jsonl", home=tmp_path, **before)
+
+
+def with_keys(keys: str | None) -> dict[str, str]:
+    return {"TAILFOLD_ENCRYPTION__KEYS": keys} if keys else {}
 
 
 def test_by_way_of_a_pipe(tmp_path: Path, valkey: Server) -> None:

@@ -38,6 +38,13 @@ def test_workers_share_one_address_and_leave_nothing_behind(tmp_path: Path) -> N
 
 
 @needs_proc
+@pytest.mark.parametrize(("store", "warned"), [("memory://", True), ("sqlite:///state.db", False)])
+def test_workers_that_share_nothing_are_warned_of(tmp_path: Path, store: str, warned: bool) -> None:
+    with serving("--workers", "2", "--store", store, home=tmp_path) as proxy:
+        assert proxy.end() == 0
+    assert len([line for line in proxy.errors if "workers share nothing" in line]) == warned
+
+
 def test_an_interrupt_drains_the_workers_too(tmp_path: Path) -> None:
     with serving("--workers", "2", home=tmp_path) as proxy:
         workers = children_of(proxy.pid)

@@ -123,8 +123,19 @@ def test_the_example_of_a_secret_has_the_keys_and_no_values() -> None:
 
 
 def test_tailfold_does_not_start_on_the_example() -> None:
-    with pytest.raises(Exception, match=r"admin\.token"):
+    with pytest.raises(Exception, match="store"):
         load({}, environment(SECRET["stringData"]))
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"), [("admin-token", r"admin\.token"), ("store", "store"), ("secret", "secret")]
+)
+def test_nor_while_one_of_its_values_is_missing(missing: str, told: str) -> None:
+    """Without a store each pod would have a file of its own."""
+    with pytest.raises(Exception, match=told):
+        load({}, environment(FILLED | {missing: ""}))
+    with pytest.raises(Exception, match="store"):
+        load({}, environment(dict.fromkeys(FILLED, "") | {"admin-token": FILLED["admin-token"]}))
 
 
 def test_no_variable_of_a_service_is_taken_for_a_setting() -> None:

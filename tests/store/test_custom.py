@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -135,6 +136,27 @@ async def test_it_keeps_what_it_is_given(site: Path, tmp_path: Path) -> None:
     assert outages == []
     there = FolderStore(tmp_path / "state")
     assert await there.get(NOBODY, Space.COUNTS, [b"k"]) == {b"k": b"a canary"}
+
+
+async def test_the_examples_files_are_for_their_owner_alone_in_a_folder_that_others_can_read(
+    tmp_path: Path,
+) -> None:
+    os.chmod(tmp_path, 0o777)
+    (tmp_path / "draft-0").touch(0o666)  # as a process that was killed leaves it behind
+    before = os.umask(0)
+    try:
+        store = FolderStore(tmp_path)
+        await store.put(b"alice", Space.FOLDS, {b"1": b"1", b"2": b"2"}, ttl=10)
+        await store.put_new(b"alice", Space.FOLDS, b"3", b"3", ttl=None)
+        assert await store.claim(b"alice", b"work", b"me", ttl=10)
+    finally:
+        os.umask(before)
+    modes = [
+        os.stat(f"{folder}/{name}").st_mode & 0o777
+        for folder, _, names in os.walk(tmp_path)
+        for name in names
+    ]
+    assert modes == [0o600] * 5  # the lock is one of them
 
 
 async def test_it_is_encrypted_like_any_other(site: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.ports import NOBODY, Space, Store
-from proxy.store import open_store, sqlite_path
+from proxy.store import open_primary, open_store, sqlite_path
 from proxy.store.memory import MemoryStore
 from proxy.tasks import Tasks
 from tests.store.doubles import FOREVER, PATIENCE
@@ -54,6 +54,26 @@ async def test_a_corrupt_file_counts_as_an_outage_though_a_new_one_is_begun(tmp_
     assert [line["log_level"] for line in lines] == ["warning"]
     assert len([name for name in os.listdir(tmp_path) if name.startswith("state.db.corrupt-")]) == 1
     await store.close()
+    await tasks.close(timeout=PATIENCE)
+
+
+async def test_one_that_others_have_encrypted_is_not_used_without_keys(tmp_path: Path) -> None:
+    """At the start `serve` refuses it; this is for one that could not be asked then."""
+    tasks, outages, url = Tasks(), list[str](), f"sqlite:///{tmp_path}/state.db"
+    theirs = open_store(url, tasks, keys={"k1": b"1" * 32}, on_outage=outages.append)
+    assert await kept(theirs) == {b"k": b"1"}
+    await theirs.close()
+    with capture_logs() as lines:
+        ours = open_store(url, tasks, on_outage=outages.append)
+        await ours.put(NOBODY, Space.COUNTS, {b"ours": b"2"}, ttl=FOREVER)
+        assert await ours.get(NOBODY, Space.COUNTS, [b"k", b"ours"]) == {b"ours": b"2"}  # in memory
+        await ours.close()
+    assert outages == ["sealed"]
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert "encryption.keys is not set" in lines[0]["problem"]
+    there = await open_primary(url, tasks)
+    assert await there.get(NOBODY, Space.COUNTS, [b"ours"]) == {}
+    await there.close()
     await tasks.close(timeout=PATIENCE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from math import inf
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 from proxy.ports import HOME_SIZE, NOBODY, Space
 from proxy.settings.redis_address import address_in
 from proxy.store.entries import Entry
-from proxy.store.keyring import Keyring
-from proxy.store.moving import SECRET, Moved, NotMovable, exported, imported
+from proxy.store.keyring import Keyring, Unreadable
+from proxy.store.moving import Moved, NotMovable, exported, imported
 from proxy.store.redis import RedisStore
 from proxy.store.sealed import SealedStore
+from proxy.store.slots import SECRET
 from proxy.store.sqlite import SqliteStore
 from proxy.tasks import Tasks
 from tests.store.doubles import PATIENCE, Clock
@@ -162,14 +164,15 @@ async def test_a_sealed_export_holds_nothing_that_can_be_read() -> None:
     assert any(secret in line for line in opened)
 
 
-async def test_what_cannot_be_opened_is_counted_and_left_out() -> None:
+async def test_what_cannot_be_opened_is_counted_by_the_reason_and_left_out() -> None:
     clock = Clock()
     async with a_file(clock) as old, a_file(clock) as new:
         await SealedStore(old, SEALS).put(ALICE, Space.FOLDS, {b"k": b"sealed"}, ttl=10)
         await old.put(ALICE, Space.FOLDS, {b"plain": b"plain"}, ttl=10)
-        for keyring in (None, OTHERS):
-            _, told = await lines_of(old, keyring=keyring)
-            assert told == Moved(entries=1 if keyring else 2, unreadable=2 if keyring else 1)
+        _, told = await lines_of(old)
+        assert told == Moved(entries=2, left_out=Counter([Unreadable.FOREIGN]))
+        _, told = await lines_of(old, keyring=OTHERS)
+        assert told == Moved(entries=1, left_out=Counter([Unreadable.FOREIGN, Unreadable.PLAIN]))
         lines, _ = await lines_of(old, keyring=SEALS)
         with pytest.raises(NotMovable, match=r"encryption\.keys"):
             await put_in(new, lines, clock)

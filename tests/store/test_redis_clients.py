@@ -171,4 +171,5 @@ async def test_a_database_is_chosen_and_its_neighbour_stays_empty(servers: Serve
     assert await works(url + "/5")
     async with reached(url + "/0") as store:
         assert await kept(store) is None
-    assert (await refusal(url + "/99")).reason == "unavailable"
+    problem = await refusal(url + "/99")
+    assert (problem.reason, "database" in str(problem)) == ("refused", True)

@@ -265,6 +265,41 @@ async def test_a_full_disk_is_told_and_leaves_nothing_half_written(path: Path) -
     await store.close()
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o666, 0o606])
+async def test_one_that_others_can_read_is_made_private_when_it_is_opened(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "state.db"
+    earlier = await SqliteStore.open(path)  # still in use, so that -wal and -shm lie beside it
+    await put(earlier, {b"k": b"1"})
+    for name in os.listdir(tmp_path):
+        os.chmod(tmp_path / name, mode)
+    with capture_logs() as lines:
+        store = await SqliteStore.open(path)
+        assert await get(store, b"k") == {b"k": b"1"}
+    assert {name: os.stat(tmp_path / name).st_mode & 0o777 for name in os.listdir(tmp_path)} == {
+        "state.db": 0o600,
+        "state.db-wal": 0o600,
+        "state.db-shm": 0o600,
+    }
+    assert ["alone now" in line["event"] for line in lines] == [True]
+    await store.close()
+    with capture_logs() as lines:
+        await (await SqliteStore.open(path)).close()
+    assert lines == []
+    await earlier.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file somebody else's")
+async def test_of_one_that_is_somebody_elses_a_warning_says_that_it_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    await (await SqliteStore.open(path)).close()
+    path.chmod(0o644)
+    os.chown(path, 65534, 65534)
+    with capture_logs() as lines:
+        await (await SqliteStore.open(path)).close()
+    assert [(line["log_level"], "chmod 600" in line["event"]) for line in lines] == [("warning", True)]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
 @contextmanager
 def unwritable(folder: Path) -> Iterator[None]:
     """Root may write anywhere, so root becomes somebody else for a while."""

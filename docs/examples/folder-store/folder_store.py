@@ -145,7 +145,7 @@ class FolderStore:
             for number, (path, kept) in enumerate(values.items()):
                 draft = self._folder / f"draft-{number}"
                 drafts[draft] = path
-                draft.write_bytes(_UNTIL.pack(kept.until) + kept.value)
+                _write_private(draft, _UNTIL.pack(kept.until) + kept.value)
                 path.parent.mkdir(parents=True, exist_ok=True)
         except OSError:
             for draft in drafts:
@@ -153,6 +153,13 @@ class FolderStore:
             raise
         for draft, path in drafts.items():
             draft.replace(path)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """For its owner alone, whatever the folder's rights and the umask are: values are conversations."""
+    path.unlink(missing_ok=True)  # one that was left behind would keep its rights
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
 
 
 def _is_for_good(kept: _Kept | None) -> bool:

@@ -8,18 +8,20 @@ from contextlib import aclosing
 from typing import cast
 
 from proxy.cli.doctor import round_trip
-from proxy.cli.doctor.finding import Finding, passes, warns
+from proxy.cli.doctor.finding import Finding, fails, passes, warns
 from proxy.ports import Space, Store, StoreUnavailable
 from proxy.settings import Settings
+from proxy.store import is_sealed as is_sealed_store
 from proxy.store import open_primary, sqlite_path
 from proxy.store.entries import Entry, Listed
-from proxy.store.keyring import Keyring, Unreadable, is_sealed
-from proxy.store.moving import SECRET
+from proxy.store.keyring import Keyring, Unreadable
+from proxy.store.mark import is_sealed
 from proxy.store.sealed import SealedStore
-from proxy.store.slots import Slot
+from proxy.store.slots import SECRET, Slot
 from proxy.tasks import Tasks
 
 _NAME = "encryption"
+_AS_BEFORE = "give encryption.keys as before"
 _LOOKED_AT = 50  # values, of as many as there may be
 
 # How many values open (None), and how many do not, by the reason.
@@ -28,6 +30,8 @@ Opened = Mapping[Unreadable | None, int]
 
 async def check(settings: Settings, tasks: Tasks) -> list[Finding]:
     try:
+        if not settings.encryption.by_id and await is_sealed_store(settings.store_url, tasks):
+            return [fails(_NAME, "off, but the store is encrypted: serve does not start on it", _AS_BEFORE)]
         opened = await _looked_into(settings, tasks)
     except (StoreUnavailable, TimeoutError):
         opened = {}  # told by the check of the store
@@ -52,7 +56,7 @@ def judged(ids: Sequence[str], opened: Opened) -> Finding:
 def _without_keys(sealed: int, total: int) -> Finding:
     if sealed:
         found = f"off, but {sealed} of {total} values looked at are encrypted and count as missing"
-        return warns(_NAME, found, "give encryption.keys as before")
+        return warns(_NAME, found, _AS_BEFORE)
     return passes(_NAME, "off: what is stored is not encrypted")
 
 

@@ -7,23 +7,18 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any, Protocol
 
-from redis.asyncio.sentinel import MasterNotFoundError
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisClusterException, ResponseError
-from redis.exceptions import TimeoutError as NoAnswer
+from redis.exceptions import ResponseError
 
 from proxy.cli.doctor import round_trip
-from proxy.cli.doctor.finding import Finding, fails
+from proxy.cli.doctor.finding import Finding
 from proxy.cli.doctor.redis_facts import Server, findings_of
 from proxy.ports import StoreUnavailable
 from proxy.settings import Settings, masked
 from proxy.settings.redis_address import Address, address_in
 from proxy.store.redis_asking import TROUBLE
 from proxy.store.redis_clients import clients_for
+from proxy.store.redis_outage import outage_from
 from proxy.tasks import Tasks
-
-# What a user of the server needs, the last two, and the last one of a cluster's, for this command alone.
-RIGHTS = "~tailfold:* +@connection +@read +@write +@scripting +time +info +config|get"
-IN_A_CLUSTER = "+cluster|slots +cluster|info"
 
 _CONNECTIONS = 2
 
@@ -38,11 +33,11 @@ async def check(settings: Settings, tasks: Tasks) -> list[Finding]:
     try:
         clients = clients_for(address, **within, connections=_CONNECTIONS)
     except StoreUnavailable as problem:
-        return [fails(round_trip.NAME, str(problem), "is the file there, readable, and a PEM file?")]
+        return [round_trip.unavailable(problem)]
     try:
         servers = await _servers(clients.asked, address)
     except TROUBLE as trouble:
-        return [unreachable(masked(settings.store_url), trouble)]
+        return [round_trip.unavailable(outage_from(trouble), masked(settings.store_url))]
     finally:
         await clients.close()
     return [await round_trip.check(settings, tasks), *findings_of(servers, as_cluster=address.is_cluster)]
@@ -74,23 +69,3 @@ async def _if_allowed(answer: Awaitable[Any]) -> Any:
         return await answer
     except ResponseError:
         return None
-
-
-def unreachable(where: str, trouble: Exception) -> Finding:
-    """Of the trouble only its kind is told: its text may quote a command."""
-    if isinstance(trouble, AuthenticationError):
-        hint = "write it as redis://USER:PASSWORD@host, with what is not a letter or a digit as %XX"
-        return fails(round_trip.NAME, f"{where} refuses the user or the password", hint)
-    if isinstance(trouble, NoAnswer | TimeoutError):
-        found = f"{where} does not answer within {round_trip.PATIENCE:g} s"
-        return fails(round_trip.NAME, found, "is it frozen, or does a firewall drop what is sent to it?")
-    if isinstance(trouble, RedisClusterException):
-        hint = f"is it one, and whole? One server is redis://host:port. Its user needs {IN_A_CLUSTER}"
-        return fails(round_trip.NAME, f"{where} does not answer as a cluster", hint)
-    if isinstance(trouble, NoPermissionError):
-        return fails(round_trip.NAME, f"{where} refuses a command to this user", f"ACL SETUSER … {RIGHTS}")
-    if isinstance(trouble, MasterNotFoundError):
-        hint = "is the master's name behind the hosts the one that the Sentinels know, and do they run?"
-        return fails(round_trip.NAME, f"{where}: no Sentinel names a master", hint)
-    found = f"{where} cannot be reached ({type(trouble).__name__})"
-    return fails(round_trip.NAME, found, "does it run, and is the address in store right? TLS is rediss://")

@@ -35,6 +35,8 @@ _HINTS: dict[Reason, str] = {
     "readonly": "let this user write there; of several servers, name the master",
     "corrupt": "keep the file for somebody to look at, and begin a new one",
     "newer": "run the newer Tailfold, or give this one a store of its own",
+    "sealed": "give encryption.keys as before",
+    "refused": "see to the address in store, and to what its user may do",
     "loading": "the server reads its data: wait until it is done",
     "unavailable": "is the address in store right, and may this user use what is there?",
 }
@@ -60,9 +62,11 @@ async def check(
     return judged(note or masked(settings.store_url), medians, limit)
 
 
-def unavailable(problem: StoreUnavailable) -> Finding:
-    reason: Reason = problem.reason if isinstance(problem, Outage) else "unavailable"
-    return fails(NAME, str(problem), _HINTS[reason])
+def unavailable(problem: StoreUnavailable, where: str | None = None) -> Finding:
+    """In the words of the log of `serve`."""
+    outage = problem if isinstance(problem, Outage) else Outage("unavailable", str(problem))
+    found = f"{where}: {outage}" if where else str(outage)
+    return fails(NAME, found, outage.hint or _HINTS[outage.reason])
 
 
 def judged(where: str, medians: Medians, limit: float) -> Finding:

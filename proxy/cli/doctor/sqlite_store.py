@@ -34,10 +34,12 @@ async def check(settings: Settings, tasks: Tasks) -> list[Finding]:
         return [fails(round_trip.NAME, f"{folder} is not a folder", "give another path: --store")]
     try:
         version = await asyncio.to_thread(version_of, path)
+        was_exposed = version is not None and _is_exposed(path)
         trip = await _round_trip(settings, tasks, path, version, folder)
     except Outage as outage:
         return [round_trip.unavailable(outage)]
-    return [trip, file_finding(path, version), space_finding(folder, shutil.disk_usage(folder).free)]
+    told = file_finding(path, version, was_exposed=was_exposed)
+    return [trip, told, space_finding(folder, shutil.disk_usage(folder).free)]
 
 
 async def is_as_today(path: Path) -> bool:
@@ -59,14 +61,21 @@ async def _round_trip(
         return fails(round_trip.NAME, f"{folder} cannot be written to: {problem.strerror}", hint)
 
 
-def file_finding(path: Path, version: int | None) -> Finding:
+def _is_exposed(path: Path) -> bool:
+    return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+
+
+def file_finding(path: Path, version: int | None, *, was_exposed: bool = False) -> Finding:
+    """To open a file takes the rights of others away, where it is ours: here by the round trip."""
     if version is None:
         return passes(_FILE, f"{path} is not there yet: it is made at the first start")
-    status = path.stat()
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if _is_exposed(path):
         found = f"{path} can be read by other users of this machine"
         return warns(_FILE, found, f"chmod 600 {path}*")
-    found = f"{path} has {written(status.st_size)} and is for its owner alone"
+    if was_exposed:
+        found = f"{path} could be read by other users of this machine until now"
+        return warns(_FILE, found, "it is for its owner alone from now on: who may have read it?")
+    found = f"{path} has {written(path.stat().st_size)} and is for its owner alone"
     if version < TODAYS_VERSION:
         found += "; an older Tailfold made it, and the next start brings it up to date"
     return passes(_FILE, found)

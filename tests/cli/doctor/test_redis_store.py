@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from proxy.cli.doctor.finding import Finding, Verdict
-from proxy.cli.doctor.redis_store import IN_A_CLUSTER, RIGHTS
 from proxy.cli.doctor.store import check
 from proxy.settings import Settings
+from proxy.store import open_primary
+from proxy.store.outage import Outage
+from proxy.store.redis_rights import IN_A_CLUSTER, RIGHTS, TO_EXAMINE, TO_EXAMINE_A_CLUSTER
 from proxy.tasks import Tasks
+from tests.shared.replicas import wire
 from tests.store.servers import Server, cluster, free_port, off_loop, server, until, watched
 
 PASS, WARN, FAIL = Verdict
@@ -103,7 +109,7 @@ async def test_a_server_that_is_frozen_fails_in_time() -> None:
         found = await findings(one.url)
         one.thaw()
     assert verdicts(found) == {"store": FAIL}
-    assert "does not answer within 2 s" in found["store"].found
+    assert "does not answer in time" in found["store"].found
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+cluster", "redis+sentinel"])
@@ -131,8 +137,8 @@ async def test_a_server_without_config_is_asked_for_the_rest(valkey: Server) -> 
     assert "cannot be told" in found["store persistence"].found
 
 
-async def test_the_rights_in_the_hint_are_enough_for_everything(valkey: Server) -> None:
-    found = await findings(as_user(valkey, "least", RIGHTS))
+async def test_the_rights_that_are_documented_are_enough_for_everything(valkey: Server) -> None:
+    found = await findings(as_user(valkey, "least", f"{RIGHTS} {TO_EXAMINE}"))
     assert found["store"].verdict is PASS
     assert found["store server"].verdict is PASS
     assert "cannot be told" not in found["store persistence"].found
@@ -142,6 +148,48 @@ async def test_a_user_without_rights_fails_and_is_told_which_it_needs(valkey: Se
     found = await findings(as_user(valkey, "none", "+@connection ~*"))
     assert verdicts(found) == {"store": FAIL}
     assert RIGHTS in str(found["store"].hint)
+
+
+@pytest.mark.parametrize(
+    ("change", "found", "hint"),
+    [
+        (("/0", "/99"), "no database of this number", "0 to 15"),
+        (("redis:", "rediss:"), "does not answer in time", "rediss://"),
+        (("redis:", "redis+cluster:"), "does not answer as a cluster", "redis://host:port"),
+    ],
+)
+async def test_trouble_is_told_as_serve_tells_it_with_what_to_do(
+    valkey: Server, change: tuple[str, str], found: str, hint: str
+) -> None:
+    url = valkey.url.replace(*change)
+    told = await findings(url)
+    assert verdicts(told) == {"store": FAIL}
+    assert found in told["store"].found
+    assert hint in str(told["store"].hint)
+    tasks = Tasks()
+    with pytest.raises(Outage) as caught:
+        await open_primary(url, tasks, time_limit=2.0)
+    await tasks.close(timeout=0)
+    assert told["store"].found == f"{url}: {caught.value}"
+
+
+async def test_a_server_that_is_no_sentinel_is_told_from_sentinels_without_a_master(valkey: Server) -> None:
+    told = await findings(f"redis+sentinel://127.0.0.1:{valkey.port}/mymaster")
+    assert verdicts(told) == {"store": FAIL}
+    assert "what answers is no Sentinel" in told["store"].found
+    assert "redis://" in str(told["store"].hint)
+
+
+async def test_a_certificate_that_is_not_trusted_is_told(valkey: Server, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    async with wire(valkey.port, tls=context) as end:
+        told = await findings(f"{end.url}?ca={tmp_path}/other.pem")
+    assert verdicts(told) == {"store": FAIL}
+    assert "certificate is not to be trusted" in told["store"].found
+    assert "ca=" in str(told["store"].hint)
 
 
 async def test_one_server_is_no_cluster(valkey: Server) -> None:
@@ -162,7 +210,8 @@ async def test_a_cluster_is_asked_as_a_whole_and_one_of_its_nodes_is_not_enough(
 
 async def test_the_rights_for_a_cluster_are_enough_there() -> None:
     with cluster() as whole:
-        urls = [as_user(node, "least", f"{RIGHTS} {IN_A_CLUSTER}") for node in whole.nodes]
+        rights = f"{RIGHTS} {IN_A_CLUSTER} {TO_EXAMINE} {TO_EXAMINE_A_CLUSTER}"
+        urls = [as_user(node, "least", rights) for node in whole.nodes]
         hosts = ",".join(url.rpartition("@")[2].removesuffix("/0") for url in urls)
         found = await findings(f"redis+cluster://least:pw@{hosts}")
     assert found["store"].verdict is found["store cluster"].verdict is PASS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.doctor.finding import Finding, Verdict
-from proxy.cli.doctor.sqlite_store import space_finding
+from proxy.cli.doctor.sqlite_store import file_finding, space_finding
 from proxy.cli.doctor.store import check
 from proxy.ports import Space
 from proxy.settings import Settings
@@ -114,13 +114,24 @@ async def test_a_folder_that_is_a_file_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
-async def test_a_file_that_others_may_read_is_a_warning(tmp_path: Path, mode: int) -> None:
+async def test_a_file_that_others_could_read_until_it_was_opened_is_a_warning(
+    tmp_path: Path, mode: int
+) -> None:
     path = tmp_path / "state.db"
     await made(path)
     path.chmod(mode)
     found = await findings(path)
     assert found["store file"].verdict is WARN
-    assert "chmod 600" in str(found["store file"].hint)
+    assert "until now" in found["store file"].found
+    assert (await findings(path))["store file"].verdict is PASS
+
+
+def test_one_that_others_can_still_read_is_a_warning_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.touch(0o644)
+    found = file_finding(path, 1, was_exposed=True)
+    assert found.verdict is WARN
+    assert "chmod 600" in str(found.hint)
 
 
 def test_little_space_is_a_warning(tmp_path: Path) -> None:
