@@ -13,7 +13,7 @@ test: $(VENV)/.dev
 
 # Ten thousand random histories where the everyday suite tries a hundred.
 test-thorough: $(VENV)/.dev
-	$(BIN)/pytest tests/fold tests/test_ladder.py --hypothesis-profile thorough $(ARGS)
+	$(BIN)/pytest tests/fold tests/test_ladder.py --hypothesis-profile thorough -o faulthandler_timeout=0 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
