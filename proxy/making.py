@@ -14,7 +14,7 @@ from functools import partial
 from proxy.fold import artefacts, wording
 from proxy.fold.artefacts import Index
 from proxy.fold.extract import extract
-from proxy.fold.history import INSTRUCTING, History, Turn
+from proxy.fold.history import History, Turn
 from proxy.fold.lengths import Lengths
 from proxy.fold.record import Fold, Kind, Trigger, address_of
 from proxy.fold.steps import AROUND, Steps, steps
@@ -244,7 +244,7 @@ class Maker:
             covers=job.cut.covers,
             kept=job.cut.kept,
             messages=messages,
-            plainer=plainer if role in INSTRUCTING else (),
+            plainer=plainer if role != "user" else (),
             appended=wording.appended_record(text) if job.role == "append" and text else b"",
             shrunk=dict(job.shrunk),
             text=text,

@@ -34,7 +34,7 @@ from proxy.sizing import Sizing
 from proxy.upstream import Answer, Outgoing, Upstream
 from proxy.watching import Watch, is_an_error, watch
 from proxy.windows.asking import Asking
-from proxy.windows.overflow import Overflow, overflow
+from proxy.windows.overflow import Overflow, overflow, overflow_by_numbers
 
 log = structlog.get_logger("tailfold")
 
@@ -229,7 +229,7 @@ class ChatPipeline:
         if hides and refusal.status in _REFUSALS and refusal.names("stream_options"):
             attempt.asks_for_usage = False
             return "stream_options"
-        too_long = overflow(refusal.status, refusal.said)
+        too_long = _too_long(attempt, refusal)
         if too_long is not None and "overflow" not in attempt.refused:
             return await self._made_shorter(attempt, too_long, refusal)
         if attempt.sending.fold is not None and "role" not in attempt.refused:
@@ -325,7 +325,7 @@ class ChatPipeline:
         self._learn_from_refusal(attempt, Refusal(status, said, ""))
 
     def _learn_from_refusal(self, attempt: _Attempt, refusal: Refusal) -> bool:
-        too_long = overflow(refusal.status, refusal.said)
+        too_long = _too_long(attempt, refusal)
         if too_long is None:
             return False
         if attempt.learned_from is not attempt.sending:
@@ -339,6 +339,13 @@ class ChatPipeline:
         if self._failures.first(f"{doing} {kind}"):
             # Only where it happened: the message and the values may quote a conversation.
             log.error("a request is forwarded as it came", doing=doing, kind=kind, at=_place_of(failure))
+
+
+def _too_long(attempt: _Attempt, refusal: Refusal) -> Overflow | None:
+    sized = attempt.sending.form.sized
+    return overflow(refusal.status, refusal.said) or overflow_by_numbers(
+        refusal.status, refusal.said, sized.counted.count.tokens, sized.declared
+    )
 
 
 def _place_of(failure: Exception) -> str:

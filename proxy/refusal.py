@@ -12,6 +12,7 @@ from proxy.decoding import NotDecodable, decoder_for
 from proxy.headers import first
 from proxy.sse import ChatStream
 from proxy.upstream import Answer
+from proxy.watching import is_an_error
 
 # Gateways in front of a model turn its 400 into a 500 or 502.
 _STATUSES = frozenset({400, 413, 422, 500, 502})
@@ -21,8 +22,8 @@ _MOST = 64 * 1024
 _TELLING = 256
 # Seconds that a first event is waited for: prompts are refused at once, but some servers think for minutes.
 _PATIENCE = 5.0
-# How an answer begins that is an error, and where that is looked for.
-_ERROR = '{"error"'
+# What an answer says near its beginning that is an error, and where that is looked for.
+_ERROR = '"error"'
 _LOOKED_AT = 256
 
 
@@ -56,7 +57,7 @@ async def refusal_in(answer: Answer, *, looks_inside: bool) -> Refusal | None:
     if media_type.endswith(b"json"):
         text = await _read_until(answer, lambda text: not _may_be_an_error(text))
         said = _meaning(text) if _may_be_an_error(text) else None
-        return Refusal(None, said, text) if isinstance(said, dict) and said.get("error") else None
+        return Refusal(None, said, text) if is_an_error(said) else None
     return None
 
 
@@ -105,7 +106,7 @@ def _meaning(text: str) -> object:
 def _has_an_event(text: str) -> bool:
     """A whole one, of which comments are no part: they only keep a connection alive."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    return any("data:" in event for event in lines.split("\n\n")[:-1])
+    return any("data:" in event or event.startswith("error:") for event in lines.split("\n\n")[:-1])
 
 
 def _first_event(text: str) -> object:
@@ -117,5 +118,5 @@ def _first_event(text: str) -> object:
 
 def _may_be_an_error(text: str) -> bool:
     """As far as it has come."""
-    begins = "".join(text[:_LOOKED_AT].split())
-    return begins.startswith(_ERROR) or _ERROR.startswith(begins)
+    begins = text.lstrip()[:_LOOKED_AT]
+    return _ERROR in begins or len(begins) < _LOOKED_AT

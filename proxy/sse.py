@@ -118,21 +118,22 @@ class ChatStream:
 
     def _begin(self, event: bytes) -> None:
         """A refusal that came too late for a status is the first thing that a stream says."""
-        chunk = _chunk_of(event) if b"error" in event else None
+        field = b"error:" if event.startswith(b"error:") else b"data:"  # the former is llama.cpp's of old
+        chunk = _chunk_of(event, field) if b"error" in event else None
         if chunk is not None and chunk.get("error"):
             self.error = chunk
-        elif chunk is not None and event.startswith(b"event: error"):
+        elif chunk is not None and event.startswith((b"event: error", b"error:")):
             self.error = {"error": chunk}
         # Comments, which keep a connection alive, are no beginning.
-        self._begun = b"data:" in event
+        self._begun = field in event
 
 
 def _finishes(event: bytes) -> bool:
     return bool(_HAS_FINISH_REASON.search(event) or (b"[DONE]" in event and _IS_DONE.search(event)))
 
 
-def _chunk_of(event: bytes) -> dict[str, Any] | None:
-    lines = [line[5:] for line in _LINE_END.split(event) if line.startswith(b"data:")]
+def _chunk_of(event: bytes, field: bytes = b"data:") -> dict[str, Any] | None:
+    lines = [line[len(field) :] for line in _LINE_END.split(event) if line.startswith(field)]
     try:
         chunk = orjson.loads(b"\n".join(lines))
     except orjson.JSONDecodeError:

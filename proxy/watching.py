@@ -161,7 +161,7 @@ class FilteredStream:
 
 def is_an_error(said: object) -> bool:
     """Of what came with a status that promised an answer."""
-    return isinstance(said, dict) and bool(said.get("error"))
+    return isinstance(said, dict) and (bool(said.get("error")) or said.get("object") == "error")
 
 
 def watch(headers: Headers, *, hide_usage: bool) -> Watch:

@@ -272,8 +272,8 @@ async def test_no_two_user_messages_stand_in_a_row(cut: Cut, roles: list[str]) -
 # For upstreams that are particular.
 
 
-@pytest.mark.parametrize("role", ["system", "developer"])
-async def test_a_summary_in_an_instruction_has_a_plainer_form_as_a_users(role: Any) -> None:
+@pytest.mark.parametrize("role", ["system", "developer", "assistant"])
+async def test_a_summary_in_any_other_role_has_a_plainer_form_as_a_users(role: Any) -> None:
     of = talk(8)
     maker = Maker(Writing(SHORT), words)
     fold = await maker.summary(job(of, Cut(6, (), None), role=role))
@@ -284,9 +284,8 @@ async def test_a_summary_in_an_instruction_has_a_plainer_form_as_a_users(role: A
     assert SHORT in plain[0]["content"] or SHORT in str(fold.plainer)
 
 
-@pytest.mark.parametrize("role", ["user", "assistant"])
-async def test_a_summary_in_another_role_is_as_plain_as_it_gets(role: Any) -> None:
-    fold = await Maker(Writing(SHORT), words).summary(job(talk(8), Cut(6, (), None), role=role))
+async def test_a_summary_that_is_told_as_the_user_s_is_as_plain_as_it_gets() -> None:
+    fold = await Maker(Writing(SHORT), words).summary(job(talk(8), Cut(6, (), None), role="user"))
     assert fold.plainer == ()
 
 

@@ -158,6 +158,8 @@ async def test_a_refusal_without_end_is_read_no_further_than_it_takes() -> None:
         b'{\n\t\t\t\t\t\t"error": "no"}',
         orjson.dumps(SAID, option=orjson.OPT_INDENT_2),
         b"{" + b" " * 40 + b'"error": {"message": "no"}}',
+        b'{"id": "x", "choices": [], "error": {"message": "no"}}',
+        b'{"object": "error", "message": "no", "code": 400}',
     ],
 )
 @pytest.mark.parametrize(
@@ -177,6 +179,7 @@ async def test_a_200_that_is_an_error_is_a_refusal(body: bytes, media_type: byte
         b"data: %b\r\r" % TEXT,
         b"data: %b" % TEXT,
         b"event: error\ndata: %b\n\n" % orjson.dumps(SAID["error"]),
+        b"error: %b\n\n" % orjson.dumps(SAID["error"]),
         b": wait\n\n: and wait\n\ndata: %b\n\n" % TEXT,
         b": wait\r\n\r\n: and wait\r\n\r\ndata: %b\r\n\r\ndata: [DONE]\r\n\r\n" % TEXT,
         b": wait\ndata: %b\n\n" % TEXT,

@@ -35,7 +35,7 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
     covers: int
     kept: tuple[int, ...]  # numbers of covered turns that are sent all the same, after the summary
     messages: tuple[bytes, ...]  # what stands in the place of the others: the summary, an acknowledgement
-    plainer: tuple[bytes, ...] = ()  # the same for a template that takes no second system message
+    plainer: tuple[bytes, ...] = ()  # the same for a template that refuses their role
     appended: bytes = (
         b""  # a JSON string's inside, put behind the first instruction's text in place of `messages`
     )

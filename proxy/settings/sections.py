@@ -104,8 +104,8 @@ class Compression(Section):
         "of the assistant's where a user message comes next), `assistant`; or `append`, behind the text of "
         "the first system message where there is one. `auto` is `system` for known providers, or `developer` "
         "where the client's own instructions have that role, and `user` elsewhere, as many chat templates "
-        "take one system message only. A model whose template refuses `system` or `developer` is told its "
-        "summaries as `user` from then on.",
+        "take one system message only. A model whose template refuses its role is told its summaries "
+        "as `user` from then on.",
     )
     summary_max_tokens: Tokens | None = Field(
         default=None,

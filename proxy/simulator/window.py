@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from proxy.simulator.answers import ApiError
@@ -22,6 +23,12 @@ def check_window(prompt: int, answer: int | None, window: int) -> None:
     else:
         return
     raise ApiError(limit + text, param="messages", code="context_length_exceeded")
+
+
+def in_other_words(too_long: ApiError) -> ApiError:
+    """As a server would say it of which nobody has heard."""
+    window, asked = re.findall(r"\d+", str(too_long))[:2]
+    return ApiError(f"Sorry, this has {asked} pieces, and we can only take in {window}.", code="bad_input")
 
 
 def check_answer(asked: int | None, longest: int | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,6 +15,13 @@ _MOST_TOKENS = 10**9
 
 # Gateways in front of a model turn its 400 into a 500 or 502, or put it into an answer that began well.
 _STATUSES = frozenset({200, 400, 413, 422, 500, 502})
+# Words that nobody knows are only tried to be understood where it is the upstream itself that refuses, a
+# prompt of some size, and names its size as we have counted it, or nearly.
+_REFUSED_ITSELF = frozenset({400, 413, 422})
+_LEAST_COUNTED = 1_000
+_NEAR = 0.1
+_LEAST_LIMIT = 0.1  # of the size; a smaller number is about something else
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,]{2,10}(?![\w.]*\d)")
 # An error of one of these kinds is not about the prompt, whatever else it says.
 _OTHER_CODES = frozenset({"401", "402", "403", "404", "408", "429"})
 _CODES = frozenset(
@@ -96,14 +103,44 @@ def out_of_window(status: int | None, body: object) -> Overflow | None:
     if status in (None, 200) and not _is_error(body, status):
         return None
     leaves = list(islice(_leaves(body), _MOST_LEAVES))
-    codes = {str(value)[:64].lower() for key, value in leaves if key in ("code", "type", "internal_code")}
+    codes = _codes_in(leaves)
     if codes & _OTHER_CODES:
         return None
-    text = "\n".join(value[:_MOST_TEXT] for _, value in leaves if isinstance(value, str))[:_MOST_TEXT]
-    named = bool(codes & _CODES)
+    text, named = _text_of(leaves), bool(codes & _CODES)
     if not named and _SOMETHING_ELSE.search(text):
         return None
     return _understood(text, dict(leaves), named=named)
+
+
+def overflow_by_numbers(
+    status: int | None, body: object, counted: int, declared: int | None
+) -> Overflow | None:
+    """Of a refusal in words that nobody has seen yet: one of its numbers is what we have counted, and another
+    one is too small for that.
+    """
+    if status not in _REFUSED_ITSELF or counted < _LEAST_COUNTED:
+        return None
+    leaves = list(islice(_leaves(body), _MOST_LEAVES))
+    text = _text_of(leaves)
+    if _codes_in(leaves) & _OTHER_CODES or _SOMETHING_ELSE.search(text) or longest_answer(body) is not None:
+        return None
+    numbers = {int(said.replace(",", "")) for said in _NUMBER.findall(text)}
+    answer = declared or 0
+    sizes = {counted: answer, counted + answer: 0}  # and what may come on top of them
+    near = [(abs(n - size) / size, n, n + beside) for n in numbers for size, beside in sizes.items()]
+    for off, asked, whole in sorted(near):
+        limits = [n for n in numbers - {asked} if _LEAST_LIMIT * asked <= n < whole]
+        if off <= _NEAR and limits:
+            return Overflow(max(limits), asked)
+    return None
+
+
+def _codes_in(leaves: Sequence[tuple[str, object]]) -> set[str]:
+    return {str(value)[:64].lower() for key, value in leaves if key in ("code", "type", "internal_code")}
+
+
+def _text_of(leaves: Sequence[tuple[str, object]]) -> str:
+    return "\n".join(value[:_MOST_TEXT] for _, value in leaves if isinstance(value, str))[:_MOST_TEXT]
 
 
 def _understood(text: str, fields: dict[str, object], *, named: bool) -> Overflow | None:

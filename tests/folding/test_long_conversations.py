@@ -129,7 +129,7 @@ async def test_a_first_request_three_times_over_the_window_is_answered() -> None
         assert on.refused() == 0
 
 
-@pytest.mark.parametrize("overflow", ["status", "event", "ok"])
+@pytest.mark.parametrize("overflow", ["status", "words", "event", "ok"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("window", [{"window": 2 * WINDOW}, None])
 async def test_a_window_smaller_than_said_is_learned_from_one_refusal(

@@ -75,6 +75,17 @@ async def test_a_template_that_refuses_a_summary_s_role_is_remembered_once_the_o
         assert on.proxy.metric("tailfold_upstream_resends_total", reason="role") == 1
 
 
+async def test_a_summary_that_is_refused_as_the_assistant_s_is_told_as_the_user_s() -> None:
+    async with stage(small(alternating_template=True), compression={"summary_role": "assistant"}) as on:
+        agent = on.agent(SYSTEM)
+        while len({answer.fold for answer in agent.answers if answer.fold}) < 2:
+            await talk(agent, 1)
+            await on.folded()
+        assert {answer.status for answer in agent.answers} == {200}
+        assert on.proxy.metric("tailfold_upstream_resends_total", reason="role") == 1
+        assert [said["role"] for said in on.sent()[-1][:4]] == ["system", "user", "assistant", "user"]
+
+
 async def test_a_template_that_takes_nothing_but_turns_is_told_the_summary_in_one() -> None:
     """It says of a second system message what it says of two user messages in a row."""
     async with stage(small(alternating_template=True), compression={"summary_role": "system"}) as on:

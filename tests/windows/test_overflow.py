@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.windows.overflow import LongestAnswer, Overflow, longest_answer, out_of_window, overflow
+from proxy.windows.overflow import (
+    LongestAnswer,
+    Overflow,
+    longest_answer,
+    out_of_window,
+    overflow,
+    overflow_by_numbers,
+)
 
 
 def openai(message: str, code: object = "context_length_exceeded") -> dict[str, Any]:
@@ -699,6 +706,55 @@ def test_a_deep_or_wide_body_is_read_in_no_time() -> None:
     assert overflow(400, deep) is None
     assert overflow(400, wide) is None
     assert time.thread_time() - began < 2.0
+
+
+# In words that nobody has seen, by the numbers in them.
+
+
+@pytest.mark.parametrize(
+    ("words", "declared", "said"),
+    [
+        ("Sorry, your text has 9,918 pieces but I can only take in 8,000.", None, both(8000, 9918)),
+        ("输入长度 9918 超过最大长度 8192", None, both(8192, 9918)),
+        ("Limit: 10000. Yours: 9918 and 200 for the answer.", 200, both(10_000, 9918)),
+        ("10118 of 10000 used", 200, both(10_000, 10_118)),
+        ("batch 1 of 4096: 9918 > 8192", None, both(8192, 9918)),
+    ],
+)
+def test_a_refusal_in_unknown_words_is_understood_by_its_numbers(
+    words: str, declared: int | None, said: Overflow
+) -> None:
+    assert overflow(400, openai(words, None)) is None
+    assert overflow_by_numbers(400, openai(words, None), 9_900, declared) == said
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, openai("You have 9918 of 8000 requests per minute.", None)),
+        (400, openai("string too long: 9918, at most 8000", None)),
+        (
+            400,
+            openai("max_tokens is too large: 9918. This model supports at most 8192 tokens", None),
+        ),
+        (429, openai("9918 > 8000", None)),
+        (500, openai("9918 > 8000", None)),
+        (None, openai("9918 > 8000", None)),
+        (400, openai("9918 > 8000", 402)),
+        (400, openai("Line 9918 is broken.", None)),
+        (400, openai("9918 is less than 20000.", None)),
+        (400, openai("Field 7 of message 9918 should be 12 characters long.", None)),
+        (400, openai("v1.9918.8000, at 2026-11-19T09:12:44", None)),
+        (400, {"input": "9918 > 8000", "error": {"message": "no"}}),
+        (400, "nothing"),
+    ],
+)
+def test_other_refusals_with_numbers_are_not(status: int | None, body: object) -> None:
+    assert overflow_by_numbers(status, body, 9_900, None) is None
+
+
+def test_a_short_prompt_is_refused_for_something_else() -> None:
+    assert overflow_by_numbers(400, openai("918 > 800", None), 918, None) is None
 
 
 @pytest.mark.parametrize(
