@@ -6,11 +6,13 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import IO, Any
 
 import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+LOST = "log lines could not be written"
 
 
 def configure(level: str, style: str) -> None:
@@ -19,10 +21,11 @@ def configure(level: str, style: str) -> None:
     as_json = style == "json" or (style == "auto" and not sys.stderr.isatty())
     processors: list[Processor]
     factory: Any
+    sink: Any = Sink(_stderr())
     if as_json:
         # One step instead of four: this is run for every request.
         processors = [json_line]
-        factory = structlog.BytesLoggerFactory(file=sys.stderr.buffer)
+        factory = structlog.BytesLoggerFactory(file=sink)
     else:
         colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         processors = [
@@ -31,7 +34,7 @@ def configure(level: str, style: str) -> None:
             failure_by_name,
             structlog.dev.ConsoleRenderer(colors=colours),
         ]
-        factory = structlog.PrintLoggerFactory(file=sys.stderr)
+        factory = structlog.WriteLoggerFactory(file=sink)
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -40,6 +43,37 @@ def configure(level: str, style: str) -> None:
     )
     # Libraries speak up here too, but only when something is wrong.
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[_ToStructlog()], force=True)
+
+
+class Sink:
+    """Where lines go. If they cannot be written, because a disk is full or a pipe's reader has left, they are
+    lost, and nothing else is: neither a request nor the process. The next one that can be says how many.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._lost = 0
+
+    def write(self, line: bytes | str) -> None:
+        said = line if isinstance(line, bytes) else line.encode(errors="backslashreplace")
+        try:
+            if self._lost:
+                self._file.write(json_line(None, "warning", {"event": LOST, "lines": self._lost}) + b"\n")
+                self._lost = 0
+            self._file.write(said)
+        except OSError:
+            self._lost += 1
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _stderr() -> IO[bytes]:
+    """Without a buffer: what stays in it because it cannot be written ends the process with an error."""
+    try:
+        return open(sys.stderr.fileno(), "wb", buffering=0, closefd=False)
+    except (OSError, ValueError):  # somebody has put something else in its place
+        return sys.stderr.buffer
 
 
 def failure_by_name(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -343,9 +343,11 @@ class ChatPipeline:
 
 def _too_long(attempt: _Attempt, refusal: Refusal) -> Overflow | None:
     sized = attempt.sending.form.sized
-    return overflow(refusal.status, refusal.said) or overflow_by_numbers(
-        refusal.status, refusal.said, sized.counted.count.tokens, sized.declared
+    counted, declared = sized.counted.count.tokens, sized.declared
+    found = overflow(refusal.status, refusal.said) or overflow_by_numbers(
+        refusal.status, refusal.said, counted, declared
     )
+    return None if found is None else found.of(counted, declared, sized.budget.reserved)
 
 
 def _place_of(failure: Exception) -> str:

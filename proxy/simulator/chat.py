@@ -19,7 +19,13 @@ from proxy.simulator.reply import Reply, ToolCall, calling, saying
 from proxy.simulator.summaries import SummaryModel, asks_for_a_summary
 from proxy.simulator.tokens import PER_REQUEST, Counter, message_tokens, text_of, tools_tokens
 from proxy.simulator.validate import ChatRequest, validated
-from proxy.simulator.window import check_answer, check_window, in_other_words, newest_that_fit
+from proxy.simulator.window import (
+    check_answer,
+    check_window,
+    in_other_words,
+    newest_that_fit,
+    without_numbers,
+)
 
 # A constant clock: the same request gets the same bytes, with or without something in between.
 CREATED = 1_750_000_000
@@ -91,6 +97,8 @@ class Chat:
             return too_long.answer()
         if self._config.overflow == "words":
             return in_other_words(too_long).answer()
+        if self._config.overflow == "nameless":
+            return without_numbers().answer()
         error = {"error": too_long.error}
         if not request.stream:
             return json_answer(error)

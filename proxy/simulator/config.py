@@ -10,7 +10,7 @@ from typing import Literal
 Summaries = Literal["good", "echo", "empty", "refusal", "tool_call", "inflated", "error", "hang"]
 # How a prompt that is too long is refused: by its status, in an answer that began as a good one ("event" and
 # "ok"), or not at all.
-Overflow = Literal["status", "words", "event", "ok", "truncate"]
+Overflow = Literal["status", "words", "nameless", "event", "ok", "truncate"]
 
 # How a bill tells of what was read from the cache: within the prompt's tokens, beside them, or not at all.
 CacheIsBilled = Literal["within", "beside", "not"]

@@ -31,6 +31,12 @@ def in_other_words(too_long: ApiError) -> ApiError:
     return ApiError(f"Sorry, this has {asked} pieces, and we can only take in {window}.", code="bad_input")
 
 
+def without_numbers() -> ApiError:
+    """As Groq says it."""
+    text = "Please reduce the length of the messages or completion."
+    return ApiError(text, param="messages", code="context_length_exceeded")
+
+
 def check_answer(asked: int | None, longest: int | None) -> None:
     if asked is not None and longest is not None and asked > longest:
         text = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 # An upstream that refuses says so at once; whatever comes later is an echo of the request.
@@ -72,6 +72,14 @@ class Overflow:
     of_prompt: bool = False  # the limit is for the prompt alone, not for prompt and answer together
     by_answer_alone: bool = False  # so long a one was asked for that no prompt is short enough
     answer: int | None = None  # how much of what was sent is the answer that was asked for
+
+    def of(self, counted: int, declared: int | None, reserved: int | None) -> Overflow:
+        """The same for a request of this size. Who names no number has most likely counted the answer too,
+        where less than was declared had been kept free for it.
+        """
+        if self.limit is not None or self.asked is not None or (declared or 0) <= (reserved or 0):
+            return self
+        return replace(self, asked=counted + (declared or 0), answer=declared)
 
     def prompt(self, counted: int, declared: int | None) -> int | None:
         """What the upstream has counted without the declared answer, where we have counted so much. An answer

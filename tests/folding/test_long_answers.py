@@ -48,7 +48,7 @@ async def test_no_more_is_reserved_than_the_model_s_longest_answer() -> None:
         assert room(agent) == WINDOW - 500 - WINDOW // 20
 
 
-@pytest.mark.parametrize("overflow", ["status", "event", "ok"])
+@pytest.mark.parametrize("overflow", ["status", "words", "nameless", "event", "ok"])
 @pytest.mark.parametrize(
     ("declared", "model"),
     [(7000, {}), (2000, {"max_output": 100})],
@@ -74,9 +74,12 @@ async def test_an_upstream_that_does_count_it_refuses_once(
         assert room(agent) == WINDOW - 100 - WINDOW // 20
 
 
+@pytest.mark.parametrize("overflow", ["status", "nameless"])
 @pytest.mark.parametrize("declared", [WINDOW - 100, WINDOW, 4 * WINDOW])
-async def test_what_no_shorter_prompt_can_mend_is_not_sent_again_and_teaches_nothing(declared: int) -> None:
-    async with stage(small(longest_answers={})) as on:
+async def test_what_no_shorter_prompt_can_mend_is_not_sent_again_and_teaches_nothing(
+    declared: int, overflow: str
+) -> None:
+    async with stage(small(longest_answers={}, overflow=overflow)) as on:
         agent = on.agent(SYSTEM, options={"max_tokens": 100})
         await talk(agent, on, 16)
         before = room(agent)
