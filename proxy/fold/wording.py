@@ -39,14 +39,15 @@ def _style(prompt: str) -> str:
     return _PROMPTS[prompt] if prompt in STYLES else prompt.strip()
 
 
-def request(
-    prompt: str, transcript: str, limit: int, previous: str = "", *, takes_system: bool = True
-) -> bytes:
-    """The messages of the summary call, as JSON. Some models' templates know no system message."""
+def request(prompt: str, transcript: str, limit: int, previous: str = "") -> bytes:
+    """The messages of the summary call, as JSON."""
     task = "\n\n".join([*_record_so_far(previous), transcript, _order(limit, bool(previous))])
-    if takes_system:
-        return _array(_message("system", instruction(prompt)), _message("user", task))
-    return _array(_message("user", f"{instruction(prompt)}\n\n{task}"))
+    return _array(_message("system", instruction(prompt)), _message("user", task))
+
+
+def without_system(request: bytes) -> bytes:
+    """The same for a model whose template knows no system message."""
+    return _array(_message("user", "\n\n".join(said["content"] for said in orjson.loads(request))))
 
 
 def _record_so_far(previous: str) -> list[str]:

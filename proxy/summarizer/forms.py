@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import orjson
 
 from proxy.fold.lengths import LEAST_TOKENS
-from proxy.fold.wording import answer_text
+from proxy.fold.wording import answer_text, without_system
 from proxy.recent import Recent
 from proxy.summarizer.wanted import TOO_LONG, Wanted, Written
 from proxy.windows.names import LONGEST
@@ -32,6 +33,8 @@ _OF_AN_ANSWER = frozenset(
         *("modalities", "audio", "logprobs", "top_logprobs"),
     )
 )
+# What templates say that know no system message.
+_ABOUT_ROLES = re.compile(r"system (?:role|message)|roles must alternate|\btemplate\b", re.IGNORECASE)
 
 
 class Refused(Exception):
@@ -55,8 +58,13 @@ class Form:
     temperature: bool = True
     limit: str = "max_tokens"  # the name for the longest answer
     thinks: bool = False
+    system: bool = True  # what is asked of it may be told in a system message
     longest: int | None = None  # of its answers
     window: int | None = None
+
+    def messages(self, wanted: Wanted) -> bytes:
+        plain = self.system or wanted.beside_messages
+        return wanted.messages if plain else without_system(wanted.messages)
 
     def fields(self, wanted: Wanted, temperature: float | None) -> dict[str, Any]:
         if wanted.beside_messages:
@@ -100,7 +108,9 @@ class Form:
         # OpenAI's reasoning models take neither of the two as others do.
         if "max_completion_tokens" in refused.said and self.limit == "max_tokens":
             return replace(self, limit="max_completion_tokens")
-        return replace(self, temperature=False) if "temperature" in refused.said else self
+        if "temperature" in refused.said and self.temperature:
+            return replace(self, temperature=False)
+        return replace(self, system=False) if _ABOUT_ROLES.search(refused.said) else self
 
     def after_answer(self, written: Written) -> Form:
         """One that came to its limit before it had written a word has spent it on thinking."""

@@ -81,7 +81,7 @@ class LitellmSummarizer:
         try:
             answer = await litellm.acompletion(
                 model=model,
-                messages=orjson.loads(wanted.messages),
+                messages=orjson.loads(form.messages(wanted)),
                 **form.fields(wanted, self._temperature),
                 timeout=self._timeout,
                 num_retries=0,

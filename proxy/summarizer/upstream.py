@@ -104,7 +104,7 @@ class UpstreamSummarizer:
             {
                 "model": model,
                 **form.fields(wanted, self._temperature),
-                "messages": orjson.Fragment(wanted.messages),
+                "messages": orjson.Fragment(form.messages(wanted)),
             }
         )
         answer = await self._upstream.send(Outgoing(b"POST", target, [*wanted.credentials, *_OURS], body))

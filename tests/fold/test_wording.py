@@ -23,6 +23,7 @@ from proxy.fold.wording import (
     truncation,
     verdict,
     wish,
+    without_system,
 )
 from tests.fold.words import assistant, calls, count, recorded, result, user
 
@@ -103,7 +104,7 @@ def test_behind_a_conversation_its_record_is_asked_for_and_nothing_else() -> Non
 
 
 def test_a_model_without_system_messages_gets_all_in_one() -> None:
-    [message] = json.loads(request("coding", TALK, 300, takes_system=False))
+    [message] = json.loads(without_system(request("coding", TALK, 300)))
     assert message["role"] == "user"
     assert message["content"].startswith(instruction("coding"))
     assert TALK in message["content"]

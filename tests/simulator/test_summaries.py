@@ -34,8 +34,11 @@ TALK = transcript(TURNS)
 SYSTEM = {"role": "system", "content": "You mend what is slow."}
 
 
-def summary_call(told: str = TALK, previous: str = "", limit: int = 300, **form: Any) -> dict[str, Any]:
-    messages = orjson.loads(wording.request("general", told, limit, previous, **form))
+def summary_call(
+    told: str = TALK, previous: str = "", limit: int = 300, *, takes_system: bool = True
+) -> dict[str, Any]:
+    asked = wording.request("general", told, limit, previous)
+    messages = orjson.loads(asked if takes_system else wording.without_system(asked))
     return {"model": "gpt-4o-mini", "messages": messages, "max_tokens": limit}
 
 

@@ -14,6 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from proxy.fold.wording import request
 from proxy.summarizer import SummaryFailed, SummaryRefused, UpstreamSummarizer, Wanted
 from tests.summarizer.upstreams import upstream_at
 
@@ -377,6 +378,30 @@ async def test_a_model_that_wants_to_be_asked_otherwise_is_and_stays_so() -> Non
         ["max_completion_tokens"],
         ["max_completion_tokens"],
     ]
+    assert set(provider.models) == {"gpt-4o-mini"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "System role not supported",
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+        "Error rendering the model's chat template: no system message, please",
+    ],
+)
+async def test_a_model_whose_template_knows_no_system_message_is_told_all_in_one(said: str) -> None:
+    def without(body: dict[str, Any]) -> web.Response:
+        return refusal(said) if body["messages"][0]["role"] == "system" else well(body)
+
+    asked = replace(ASKED, messages=request("general", "what was said", 200))
+    async with summarizer(without) as (asking, provider):
+        for _ in range(2):
+            assert (await asking.write(asked)).message["content"] == "short"
+    refused, *told = provider.bodies
+    assert [message["role"] for message in refused["messages"]] == ["system", "user"]
+    assert [[message["role"] for message in body["messages"]] for body in told] == [["user"], ["user"]]
+    assert told[0]["messages"][0]["content"].endswith(refused["messages"][1]["content"])
+    assert {body["temperature"] for body in provider.bodies} == {0.3}
     assert set(provider.models) == {"gpt-4o-mini"}
 
 
