@@ -19,7 +19,7 @@ from proxy.orders import Orders
 from proxy.policies import Policies
 from proxy.pressing import Pressing
 from proxy.request import Request
-from proxy.sending import Begun, Sending, as_it_came
+from proxy.sending import DOES_NOT_FIT, Begun, Sending, as_it_came
 from proxy.settings.sections import Summarizer
 from proxy.sizing import Sizing
 from proxy.tidings import Reason
@@ -61,7 +61,11 @@ class Folding:
 
     async def decide(self, request: Request, *, again: bool = False) -> Sending:
         """`again` after the upstream has refused it as too long."""
-        if not self._concerns(request):
+        if not self._is_wanted(request):
+            return as_it_came(request)
+        if request.line is None or request.chat.copied:
+            return _as_it_has_to(request)
+        if not _is_due(request):
             return as_it_came(request)
         if not again and (going_on := await self._going_on.sending(request)) is not None:
             return going_on
@@ -93,14 +97,9 @@ class Folding:
         """From now on this model is told summaries in the plainer form."""
         self._forms.refuse(model)
 
-    def _concerns(self, request: Request) -> bool:
-        if request.line is None or request.wishes.mode != "compress" or request.chat.copied:
-            return False
-        if self._policies.strategy(request.sized.window.known, request.wishes) == "off":
-            return False
-        in_use = request.found is not None and request.found.lane.fold is not None
-        sized = request.sized
-        return in_use or request.underrated > 1 or sized.budget.past_soft(sized.counted.count)
+    def _is_wanted(self, request: Request) -> bool:
+        known, wishes = request.sized.window.known, request.wishes
+        return wishes.mode == "compress" and self._policies.strategy(known, wishes) != "off"
 
     async def _weighing(self, request: Request) -> Weighing:
         room = request.sized.budget.room
@@ -152,6 +151,19 @@ class Folding:
         if fold is not None and fold.id != weighing.last:
             freed = weighing.size(weighing.fold_in_use).tokens - form.sized.counted.count.tokens
         return Sending(form, weighing.size(None), freed, await self._orders.prepared(weighing, decided))
+
+
+def _as_it_has_to(request: Request) -> Sending:
+    """What cannot be read as it is, or told apart, cannot be folded either."""
+    sized = request.sized
+    does_not_fit = sized.budget.may_fold and not sized.budget.fits(sized.counted.count)
+    return replace(as_it_came(request), warnings=(DOES_NOT_FIT,) if does_not_fit else ())
+
+
+def _is_due(request: Request) -> bool:
+    in_use = request.found is not None and request.found.lane.fold is not None
+    sized = request.sized
+    return in_use or request.underrated > 1 or sized.budget.past_soft(sized.counted.count)
 
 
 def refused_as_larger(request: Request, sending: Sending, too_long: Overflow) -> Request:

@@ -253,3 +253,15 @@ async def test_a_client_that_rewrites_its_own_history_costs_no_summary_per_turn(
         await rewriting(on, keeping)
         assert len(on.upstream.summary_calls()) <= 3
         assert on.refused() == 0
+
+
+@pytest.mark.parametrize("tokens", [200, 9_000])
+async def test_what_cannot_be_folded_and_does_not_fit_is_said_to(tokens: int) -> None:
+    """Half of an emoji, as JavaScript leaves it: the body is forwarded as it came."""
+    async with stage() as on:
+        agent = on.agent(SYSTEM, {"role": "user", "content": f"{prose(1, tokens)} HALF"})
+        body = orjson.dumps({"model": agent.model, "messages": agent.messages}).replace(b"HALF", b"\\ud83d")
+        async with on.session.post(f"{agent.base_url}/chat/completions", data=body) as answer:
+            # The upstream's own word on such a body is a 400, however long it is.
+            assert answer.headers.get("X-Tailfold-Warning") == (None if tokens == 200 else "does_not_fit")
+        assert on.upstream.chat_calls()[-1].body == body
